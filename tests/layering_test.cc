@@ -51,6 +51,8 @@ const std::map<std::string, std::set<std::string>>& rooms() {
       {"search/cut", {}},
       {"search/sketches", {"moves", "cut"}},
       {"search/gpu", {"moves"}},
+      {"search/gpu/tensor", {"moves", "gpu"}},
+      {"search/gpu/choice", {"moves", "gpu", "gpu/tensor"}},
       {"search/attention", {"moves", "cut", "sketches"}},
       {"search/quantised", {"moves", "cut", "sketches"}},
       {"search/rows", {"moves", "sketches"}},

@@ -180,8 +180,9 @@ std::string print(const DeviceProgram& program);
 //   wait     all threads of the block reach a barrier, a shuffle and what warps do together: none stands where a
 //            condition or the length of a loop depends on the thread. Nor may two threads touch an element of shared
 //            memory, one of them storing it, with no barrier in between (device_waits.h)
-//   async    copies are of f32, 1 or 4 lanes; all threads reach a commit and an await; nothing touches an element
-//            before its copy has arrived, and all copies arrive before the end (device_waits.h)
+//   async    copies are of f32, 1 or 4 lanes, or of elements of 2 bytes, 8 lanes; all threads reach a commit and an
+//            await; nothing touches an element before its copy has arrived, and all copies arrive before the end
+//            (device_waits.h)
 ir::Status verify(const DeviceProgram& program);
 
 }  // namespace lathe::jit

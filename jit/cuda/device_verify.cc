@@ -132,9 +132,15 @@ class Verifier {
       return invalid("async: a copy goes from a parameter to shared memory");
     for (const DevicePlace& at : s.places) LATHE_RETURN_IF_ERROR(place(at));
     const DeviceParam& p = p_.params[static_cast<size_t>(s.places[1].index)];
-    if (p.type != ir::DType::f32 || p.written) return invalid("async: {} is no f32 that is only read", p.name);
-    if ((s.lanes != 1 && s.lanes != lanes_at_once(p.type)) || (s.lanes > 1 && !ir::is_const_int(s.step, 1)))
-      return invalid("async: a copy of {} lanes, expected 1 or 4 neighbours", s.lanes);
+    const bool halves = dtype_bytes(p.type) == 2;
+    if ((p.type != ir::DType::f32 && !halves) || p.written || p.bits)
+      return invalid("async: {} is no f32, bf16 or f16 that is only read", p.name);
+    if (type_of(s.places[0]) != p.type)
+      return invalid("async: a copy of {} to {} changes its type", p.name, name_of(s.places[0]));
+    const bool alone = s.lanes == 1 && !halves;
+    if ((!alone && s.lanes != lanes_at_once(p.type)) || (s.lanes > 1 && !ir::is_const_int(s.step, 1)))
+      return invalid("async: a copy of {} lanes, expected {}{} neighbours", s.lanes, halves ? "" : "1 or ",
+                     lanes_at_once(p.type));
     stored_shared_[static_cast<size_t>(s.places[0].index)] = true;
     if (s.lanes == 1) return {};
     if (!ir::proves_divisible(s.places[0].offset, s.lanes, {}))

@@ -279,7 +279,7 @@ class Checker {
         for (int64_t i = std::max<int64_t>(here.lo, 0); i <= std::min(here.hi, last); ++i) {
           const size_t element = first_[shared] + static_cast<size_t>(i);
           const std::pair copied(element, static_cast<int>(t));
-          if (copies && std::binary_search(alternative_.begin(), alternative_.end(), copied)) continue;
+          if (stores && std::binary_search(alternative_.begin(), alternative_.end(), copied)) continue;
           LATHE_RETURN_IF_ERROR(touch(element, static_cast<int>(t), stores, state));
           if (!copies) continue;
           state.open.emplace_back(element, static_cast<int>(t));

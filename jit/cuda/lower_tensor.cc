@@ -33,7 +33,7 @@ Result<DevicePlace> DeviceLowering::element(const std::string& buffer, const std
                                             const At& at) const {
   DevicePlace out = place_of_.at(buffer);
   std::vector<Expr> of_lane;
-  for (const Expr& e : index) of_lane.push_back(ir::simplify(ir::substitute(e, at), ranges_));
+  for (const Expr& e : named(buffer, index)) of_lane.push_back(ir::simplify(ir::substitute(e, at), ranges_));
   out.offset = ir::simplify(offset_of(*kernel_.find_buffer(buffer), of_lane), ranges_);
   return out;
 }
@@ -54,16 +54,17 @@ Status DeviceLowering::tensor(const Stmt& s, int64_t threads, List& to) {
   const Stmt& is = *nest.statement;
   if (row->moves()) {
     const std::string &i = nest.iterators[0], &j = nest.iterators[1];
-    // Square q is the q-th register of the lanes, and lanes 8*q.. say where its rows lie.
-    const bool turned = out.warp == WarpOp::k_ldmatrix_trans;
+    // Square q is the q-th register of the lanes, and lanes 8*q.. say where its rows lie. Two squares are of one line.
+    const bool turned = out.warp == WarpOp::k_ldmatrix_trans || out.warp == WarpOp::k_ldmatrix_x2_trans;
+    const int64_t count = static_cast<int64_t>(std::string_view(row->results).size()), lines = count / 2;
     const auto squares = [&](const Expr& first, const Expr& second) {
       return turned ? At{{i, second}, {j, first}} : At{{i, first}, {j, second}};
     };
-    for (int64_t q = 0; q < 4; ++q)
-      LATHE_RETURN_IF_ERROR(add(is.target, is.index, squares(Expr(q % 2 * 8), Expr(q / 2 * 8))));
+    for (int64_t q = 0; q < count; ++q)
+      LATHE_RETURN_IF_ERROR(add(is.target, is.index, squares(Expr(q % lines * 8), Expr(q / lines * 8))));
     const Expr thread = ir::iter("thread"), eight(8);
-    At rows = squares(ir::mod(ir::floordiv(thread, eight), Expr(2)) * eight,
-                      ir::mod(ir::floordiv(thread, Expr(16)), Expr(2)) * eight);
+    const auto half = [&](int64_t of) { return ir::mod(ir::floordiv(thread, Expr(of)), Expr(2)) * eight; };
+    At rows = lines == 1 ? squares(Expr(0), half(8)) : squares(half(8), half(16));
     rows[0].second = rows[0].second + ir::mod(thread, eight);
     LATHE_RETURN_IF_ERROR(add(is.value->name, is.value->args, rows));
   } else {

@@ -130,16 +130,19 @@ Status DeviceLowering::take_ahead(const ir::Stmt& vector, List& to) {
   return status;
 }
 
+std::vector<Expr> DeviceLowering::named(const std::string& buffer, const std::vector<Expr>& index) const {
+  std::vector<Expr> out = index;
+  if (plan_.rings.count(buffer) == 0) return out;
+  const auto slot = slots_.find(print(index[0]));
+  if (slot != slots_.end()) out[0] = ir::iter(slot->second);
+  return out;
+}
+
 // Inside a vector scope: the place of lane 0, and the step from lane to lane.
 Result<DeviceStmt> DeviceLowering::access(const std::string& name, const std::vector<Expr>& index, List& to) {
   DeviceStmt s;
   DevicePlace at = place_of_.at(name);
-  std::vector<Expr> named = index;
-  if (plan_.rings.count(name) != 0) {
-    const auto slot = slots_.find(print(index[0]));
-    if (slot != slots_.end()) named[0] = ir::iter(slot->second);
-  }
-  LATHE_ASSIGN(const Expr offset, taken(offset_of(*kernel_.find_buffer(name), named), to));
+  LATHE_ASSIGN(const Expr offset, taken(offset_of(*kernel_.find_buffer(name), named(name, index)), to));
   if (vector_ == nullptr) {
     at.offset = ir::simplify(offset, ranges_);
     s.places = {std::move(at)};
@@ -175,16 +178,20 @@ Result<DeviceOperand> DeviceLowering::halves(const Expr& e, List& to) {
   return DeviceOperand{keep(std::move(s), input ? "bits " + print(e) : "", to), 0};
 }
 
-// Of elements that lie in a row on both sides at once, of others one by one.
-Status DeviceLowering::copy(const ir::Stmt& s, int64_t threads, List& to) {
+// Of elements that lie in a row on both sides at once, of others one by one. Single elements of 2 bytes are too few for
+// a copy: *done is false, and nothing is made.
+Status DeviceLowering::copy(const ir::Stmt& s, int64_t threads, List& to, bool* done) {
+  const DType type = kernel_.find_buffer(s.target)->type;
   const size_t aligned = places_ != nullptr ? places_->size() : 0;
   LATHE_ASSIGN(const DeviceStmt target, access(s.target, s.index, to));
   LATHE_ASSIGN(const DeviceStmt source, access(s.value->name, s.value->args, to));
   if (target.lanes != lanes_ || source.lanes != lanes_)
     return unsupported("lanes of {} share one element of a copy", s.target);
   const bool whole =
-      lanes_ == lanes_at_once(DType::f32) && ir::is_const_int(target.step, 1) && ir::is_const_int(source.step, 1);
+      lanes_ == lanes_at_once(type) && ir::is_const_int(target.step, 1) && ir::is_const_int(source.step, 1);
   if (!whole && places_ != nullptr) places_->resize(aligned);
+  *done = whole || !is_half(type);
+  if (!*done) return {};
   List copies;
   for (int l = 0; l < (whole ? 1 : lanes_); ++l) {
     DeviceStmt c;
@@ -218,7 +225,11 @@ void DeviceLowering::once(List&& what, int64_t threads, List& to) {
 }
 
 Status DeviceLowering::assign(const ir::Stmt& s, int64_t threads, List& to) {
-  if (plan_.rings.count(s.target) != 0) return copy(s, threads, to);
+  if (plan_.rings.count(s.target) != 0) {
+    bool copied = false;
+    LATHE_RETURN_IF_ERROR(copy(s, threads, to, &copied));
+    if (copied) return {};
+  }
   DeviceOperand value;
   if (s.op == AssignOp::set) {
     // As the store does. Integers of 64 bits are stored from narrower ones.

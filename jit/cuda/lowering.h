@@ -41,7 +41,7 @@ class DeviceLowering {
   void guarded(List&& what, List& to);
   void barrier(List& to);
   // Copies to rings: groups of them, and waiting for all but the latest.
-  ir::Status copy(const ir::Stmt& s, int64_t threads, List& to);
+  ir::Status copy(const ir::Stmt& s, int64_t threads, List& to, bool* done);
   void once(List&& what, int64_t threads, List& to);
   void commit(List& to);
   void await(int groups, List& to);
@@ -81,6 +81,8 @@ class DeviceLowering {
   // The integers that are loaded in it become names, which `to` takes; where they lie depends on no lane.
   ir::Result<ir::Expr> taken(const ir::Expr& e, List& to);
   ir::Status take_ahead(const ir::Stmt& vector, List& to);
+  // The index with the names of places in rings.
+  std::vector<ir::Expr> named(const std::string& buffer, const std::vector<ir::Expr>& index) const;
   ir::Result<DeviceStmt> access(const std::string& name, const std::vector<ir::Expr>& index, List& to);
   ir::Status assign(const ir::Stmt& s, int64_t threads, List& to);
   // A statement that moves elements of 2 bytes into registers or shared memory as they are.

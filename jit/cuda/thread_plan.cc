@@ -49,16 +49,20 @@ class Planner {
     return slot->op == ir::Op::k_mod && ir::is_const_int(slot->args[1], ring.dims[0]->ival) ? slot->args[0] : Expr();
   }
 
+  // Elements of 2 bytes lie as they are where warps compute together.
   void find_rings() {
+    bool tensor = false;
+    ir::for_each_stmt(leaf_.body, [&](const Stmt& s) { tensor = tensor || s.mark == Mark::tensor; });
     for (const ir::Buffer& b : leaf_.buffers) {
-      if (b.place != Place::shared || b.type != ir::DType::f32 || b.dims.empty() || !ir::is_const_int(b.dims[0]) ||
+      const bool copied_whole = b.type == ir::DType::f32 || (tensor && dtype_bytes(b.type) == 2);
+      if (b.place != Place::shared || !copied_whole || b.dims.empty() || !ir::is_const_int(b.dims[0]) ||
           b.dims[0]->ival < 2 || b.dims[0]->ival > kMostStages)
         continue;
       const std::vector<Access> all = ir::collect_accesses(leaf_.body, {}, &b.name);
       bool copied = true, goes_round = false;
       for (const Access& a : all) {
         goes_round |= static_cast<bool>(number_in(b, a));
-        copied &= !a.write || (a.op == ir::AssignOp::set && copies_input(*a.stmt));
+        copied &= !a.write || (a.op == ir::AssignOp::set && copies_input(*a.stmt, b.type));
       }
       if (!copied || !goes_round) continue;
       plan_.rings.insert(b.name);
@@ -76,10 +80,10 @@ class Planner {
       }
     }
   }
-  bool copies_input(const Stmt& s) const {
+  bool copies_input(const Stmt& s, ir::DType type) const {
     if (s.value->op != ir::Op::k_load) return false;
     const ir::Buffer& from = *leaf_.find_buffer(s.value->name);
-    return ir::is_input(from.place) && from.type == ir::DType::f32;
+    return ir::is_input(from.place) && from.type == type;
   }
 
   // Whether the two are of different places of a ring, in the same iteration of the first `common` scopes.

@@ -6,7 +6,7 @@
 #pragma once
 #include "runtime/compile/compiler.h"
 #include "runtime/cuda/launch.h"
-#include "search/gpu/device_candidates.h"
+#include "search/gpu/choice/device_candidates.h"
 
 namespace lathe::runtime {
 

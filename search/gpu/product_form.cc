@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "ir/analysis/analysis.h"
+#include "ir/core/names.h"
 
 namespace lathe::search {
 
@@ -81,6 +82,12 @@ Result<ProductForm> product_form(const Kernel& kernel) {
              any = std::any_of(out.operands.begin(), out.operands.end(), of_rows);
   if (all || !any) return no("its terms have no operand of rows and one of columns");
   return out;
+}
+
+bool is_given(const Kernel& kernel, const ProductForm& form) {
+  return form.made.empty() && std::all_of(form.operands.begin(), form.operands.end(), [&](const ProductOperand& o) {
+           return is_input(kernel.find_buffer(o.buffer)->place) && o.dims == 2;
+         });
 }
 
 ProductShape shape_of(const ProductForm& form, const SymbolValues& sizes) {

@@ -29,6 +29,8 @@ struct ProductForm {
 };
 // UNSUPPORTED: it is anything else.
 ir::Result<ProductForm> product_form(const ir::Kernel& kernel);
+// Whether all operands are matrices that lie in memory as they are read.
+bool is_given(const ir::Kernel& kernel, const ProductForm& form);
 // Of those sizes of its symbols.
 ProductShape shape_of(const ProductForm& form, const ir::SymbolValues& sizes);
 

@@ -17,6 +17,13 @@ namespace {
 constexpr int64_t kVector = 4;  // elements of 4 bytes in an access of 16
 constexpr int64_t kTurned = 2;  // vectors of a line that neighbouring threads turn round
 
+// f32 goes to shared memory without registers.
+bool is_copied(const Kernel& kernel, const ProductForm& product) {
+  return is_given(kernel, product) &&
+         std::all_of(product.operands.begin(), product.operands.end(),
+                     [&](const ProductOperand& o) { return kernel.find_buffer(o.buffer)->type == DType::f32; });
+}
+
 class Writer {
  public:
   Writer(const Kernel& kernel, const ProductForm& product, const ProductTile& tile)
@@ -27,7 +34,7 @@ class Writer {
         m_(p_.m->iter),
         n_(p_.n->iter),
         k_(p_.k->iter),
-        stages_(stages()) {}
+        stages_(is_copied(kernel, product) ? product_stages(tile) : 1) {}
 
   Result<Scheduled> run() {
     list_.knob("rows", t_.rows);
@@ -66,18 +73,6 @@ class Writer {
   }
 
  private:
-  // Steps of operands in shared memory, of which one is used and the others are on their way: of what can be copied as
-  // it is, as many as fit.
-  int64_t stages() const {
-    constexpr int64_t kMostStages = 3, kShared = 64 * 1024, kPadding = 4;  // bytes of a block: every GPU has room
-    const bool plain = p_.made.empty() && std::all_of(p_.operands.begin(), p_.operands.end(), [&](const auto& o) {
-                         const Buffer& b = *kernel_.find_buffer(o.buffer);
-                         return b.type == DType::f32 && is_input(b.place) && o.dims == 2;
-                       });
-    const int64_t step = (t_.rows + t_.columns + 2 * kPadding) * t_.depth * 4, last = (t_.rows + t_.columns) * 4;
-    return plain ? std::clamp<int64_t>((kShared - last) / step, 1, kMostStages) : 1;
-  }
-
   void stage() {
     for (const ProductOperand& s : p_.operands) {
       list_.move("create_temporary {0} {0}_s at={1}0 mode=stage", s.buffer, k_);
@@ -182,7 +177,9 @@ Result<Scheduled> product_schedule(const GeneralKernel& general, const ProductTi
 Result<std::vector<ProductTile>> tiles_of_product(const GeneralKernel& general, const SymbolValues& sizes,
                                                   const GpuTarget& target) {
   LATHE_ASSIGN(const ProductForm product, product_form(general.kernel));
-  return ranked_tiles(shape_of(product, sizes), target.multiprocessors);
+  ProductShape shape = shape_of(product, sizes);
+  shape.copied = is_copied(general.kernel, product);
+  return ranked_tiles(shape, target);
 }
 
 Result<Scheduled> product_schedule(const GeneralKernel& general, const SymbolValues& sizes, const GpuTarget& target) {

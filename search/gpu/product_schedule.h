@@ -23,14 +23,4 @@ ir::Result<Scheduled> product_schedule(const GeneralKernel& general, const ir::S
 // By a tile of the caller's choice.
 ir::Result<Scheduled> product_schedule(const GeneralKernel& general, const ProductTile& tile);
 
-// The same on tensor cores, for operands of bf16 or f16. UNSUPPORTED: it is no sum of products of two matrices of
-// bf16, or of f16.
-ir::Result<std::vector<TensorTile>> tensor_tiles_of(const GeneralKernel& general, const ir::SymbolValues& sizes,
-                                                    const ir::GpuTarget& target);
-// By the best tile.
-ir::Result<Scheduled> tensor_schedule(const GeneralKernel& general, const ir::SymbolValues& sizes,
-                                      const ir::GpuTarget& target);
-// By a tile of the caller's choice.
-ir::Result<Scheduled> tensor_schedule(const GeneralKernel& general, const TensorTile& tile);
-
 }  // namespace lathe::search

@@ -1,9 +1,10 @@
-// Tiles of products on a GPU: what a block of threads computes, and a thread of it, or a warp on tensor cores; which of
-// them a GPU can run, and which is best for a shape by the bytes and instructions that it takes.
+// Tiles of products on a GPU: what a block of threads computes, and a thread of it; which of them a GPU can run, and
+// which is best for a shape by the bytes and instructions that it takes.
 #pragma once
 #include <cstdint>
 #include <vector>
 
+#include "ir/base/gpu_target.h"
 #include "ir/base/status.h"
 
 namespace lathe::search {
@@ -25,31 +26,13 @@ ir::Status check_tile(const ProductTile& tile);
 
 struct ProductShape {
   int64_t batch = 1, rows = 1, columns = 1, depth = 1;
+  bool copied = false;  // operands go to shared memory as they are given, 16 bytes at a time
 };
-// Cycles of a GPU with so many multiprocessors: for ordering only.
-double product_cycles(const ProductTile& tile, const ProductShape& shape, int multiprocessors);
+// Steps of operands in shared memory, of which one is used and the others are on their way: as many as fit.
+int64_t product_stages(const ProductTile& tile);
+// Cycles of a GPU: for ordering only.
+double product_cycles(const ProductTile& tile, const ProductShape& shape, const ir::GpuTarget& gpu);
 // The best tile for the shape first.
-std::vector<ProductTile> ranked_tiles(const ProductShape& shape, int multiprocessors);
-
-// On tensor cores.
-// A block has rows x columns of the result, a warp some of each; depth terms are staged in shared memory at a time.
-struct TensorTile {
-  int64_t rows = 0, columns = 0, depth = 0, warp_rows = 0, warp_columns = 0;
-
-  int64_t threads() const { return rows / warp_rows * (columns / warp_columns) * 32; }
-};
-// Those that fit every GPU served, in the order of the table.
-const std::vector<TensorTile>& tensor_tiles();
-
-// INVALID, naming the rule: whole warps of at most 1024 threads; squares of 16 x 16; a depth of whole pairs of them;
-// registers and static shared memory of every GPU served.
-ir::Status check_tile(const TensorTile& tile);
-// What is left after the last whole step is staged so many terms at a time.
-int64_t tail_depth(const TensorTile& tile);
-
-// Cycles of a GPU with so many multiprocessors: for ordering only.
-double tensor_cycles(const TensorTile& tile, const ProductShape& shape, int multiprocessors);
-// The best tile for the shape first.
-std::vector<TensorTile> ranked_tensor_tiles(const ProductShape& shape, int multiprocessors);
+std::vector<ProductTile> ranked_tiles(const ProductShape& shape, const ir::GpuTarget& gpu);
 
 }  // namespace lathe::search

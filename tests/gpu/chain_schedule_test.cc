@@ -9,7 +9,7 @@
 #include "search/cut/cut.h"
 #include "search/cut/launch_cut.h"
 #include "search/cut/safe_kernel.h"
-#include "search/gpu/device_schedules.h"
+#include "search/gpu/choice/device_schedules.h"
 #include "tests/gpu/chains.h"
 #include "tests/gpu/emulated.h"
 

@@ -1,5 +1,5 @@
 // Candidates of a GPU: the text of each, as stores and workers get it, makes the same Kernel again.
-#include "search/gpu/device_candidates.h"
+#include "search/gpu/choice/device_candidates.h"
 
 #include <gtest/gtest.h>
 

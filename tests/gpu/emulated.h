@@ -8,6 +8,7 @@
 #include "ir/meaning/interpreter.h"
 #include "jit/cuda/device_program.h"
 #include "search/gpu/product_schedule.h"
+#include "search/gpu/tensor/tensor_schedule.h"
 #include "tests/gpu/fakes/bank_log.h"
 
 namespace lathe::test {

@@ -12,7 +12,7 @@
 #include "jit/cuda/lower_device.h"
 #include "jit/cuda/nvrtc.h"
 #include "search/cut/launch_cut.h"
-#include "search/gpu/device_candidates.h"
+#include "search/gpu/choice/device_candidates.h"
 #include "tests/gpu/chains.h"
 #include "tests/gpu/real_nvrtc.h"
 #include "tests/gpu/temp_store.h"

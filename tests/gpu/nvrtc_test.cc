@@ -13,7 +13,7 @@
 #include "jit/cuda/cuda_text.h"
 #include "jit/cuda/lower_device.h"
 #include "search/cut/launch_cut.h"
-#include "search/gpu/device_schedules.h"
+#include "search/gpu/choice/device_schedules.h"
 #include "search/gpu/product_schedule.h"
 #include "tests/gpu/chains.h"
 #include "tests/gpu/fakes/fake_cubin.h"

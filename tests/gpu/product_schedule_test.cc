@@ -11,7 +11,7 @@
 #include "ir/meaning/interpreter.h"
 #include "search/cut/launch_cut.h"
 #include "search/cut/safe_kernel.h"
-#include "search/gpu/device_candidates.h"
+#include "search/gpu/choice/device_candidates.h"
 #include "search/gpu/gemv_schedule.h"
 #include "search/gpu/transpose_schedule.h"
 #include "tests/gpu/chains.h"
@@ -96,8 +96,11 @@ TEST(TransposeSchedule, KeepsTheValues) {
 }
 
 TEST(ProductTiles, FollowTheShape) {
-  const auto best = [](int64_t m, int64_t n, int64_t k, int64_t batch = 1) {
-    const ProductTile t = ranked_tiles({batch, m, n, k}, 132).front();
+  const ir::GpuTarget gpu = *ir::find_gpu_target("h200");
+  ir::GpuTarget half = gpu;
+  half.multiprocessors /= 2;
+  const auto best = [&](int64_t m, int64_t n, int64_t k, int64_t batch = 1) {
+    const ProductTile t = ranked_tiles({batch, m, n, k, true}, gpu).front();
     return std::pair(t.rows, t.columns);
   };
   EXPECT_EQ(best(4096, 4096, 4096), (std::pair<int64_t, int64_t>(128, 128)));
@@ -107,9 +110,9 @@ TEST(ProductTiles, FollowTheShape) {
   EXPECT_LE(best(16, 4096, 4096).first, 32);
   // More work takes longer.
   for (const ProductTile& t : product_tiles()) {
-    EXPECT_LT(product_cycles(t, {1, 512, 512, 512}, 132), product_cycles(t, {1, 4096, 4096, 512}, 132));
-    EXPECT_LT(product_cycles(t, {1, 512, 512, 512}, 132), product_cycles(t, {1, 512, 512, 4096}, 132));
-    EXPECT_LT(product_cycles(t, {1, 4096, 4096, 512}, 132), product_cycles(t, {1, 4096, 4096, 512}, 66));
+    EXPECT_LT(product_cycles(t, {1, 512, 512, 512}, gpu), product_cycles(t, {1, 4096, 4096, 512}, gpu));
+    EXPECT_LT(product_cycles(t, {1, 512, 512, 512}, gpu), product_cycles(t, {1, 512, 512, 4096}, gpu));
+    EXPECT_LT(product_cycles(t, {1, 4096, 4096, 512}, gpu), product_cycles(t, {1, 4096, 4096, 512}, half));
     EXPECT_TRUE(check_tile(t).ok());
   }
 }

@@ -11,6 +11,7 @@ namespace lathe::test {
 namespace {
 constexpr size_t kStack = 64 * 1024;
 constexpr int kWarp = 32;
+constexpr uintptr_t kCopied = 4;  // bytes that copies bring at least
 }  // namespace
 
 std::string BlockRun::run(const std::vector<int>& order, bool shuffled) {
@@ -148,7 +149,6 @@ void BlockRun::note_warp(const void* p, int bytes, int element) {
 }
 
 std::vector<BlockRun::Touch*> BlockRun::touched(const void* p, int bytes, int element) {
-  constexpr uintptr_t kCopied = 4;  // bytes of what copies bring
   const auto first = reinterpret_cast<uintptr_t>(p);
   std::vector<Touch*> out;
   for (uintptr_t at = first; at < first + static_cast<uintptr_t>(bytes); at += static_cast<uintptr_t>(element)) {
@@ -166,15 +166,22 @@ void BlockRun::conflict(const Touch& t) {
        " touch an element, one of them stores it, and no barrier is between them");
 }
 
-void BlockRun::start_copy(float* to, const float* from, int elements) {
-  note(to, 4 * elements, 4, true);
-  for (int i = 0; i < elements; ++i) ++arriving_[reinterpret_cast<uintptr_t>(to + i)];
+// f(address) of each four bytes of a copy.
+template <class F>
+void BlockRun::words(const Copy& c, F f) {
+  for (int i = 0; i < c.bytes; i += static_cast<int>(kCopied)) f(reinterpret_cast<uintptr_t>(c.to + i));
+}
+
+void BlockRun::start_copy(void* to, const void* from, int bytes, int element) {
+  const Copy copy{static_cast<char*>(to), static_cast<const char*>(from), bytes, element};
+  note(to, bytes, element, true);
+  words(copy, [&](uintptr_t at) { ++arriving_[at]; });
   if (late_) {
-    std::fill_n(to, elements, std::numeric_limits<float>::quiet_NaN());
+    std::fill_n(copy.to, bytes, static_cast<char>(0xff));  // a NaN of every type
   } else {
-    std::copy_n(from, elements, to);
+    std::copy_n(copy.from, bytes, copy.to);
   }
-  threads_[static_cast<size_t>(current_)].open.push_back({to, from, elements});
+  threads_[static_cast<size_t>(current_)].open.push_back(copy);
 }
 
 void BlockRun::end_group() {
@@ -190,9 +197,9 @@ void BlockRun::wait_groups(int groups) {
 // The thread sees it, the others after a barrier.
 void BlockRun::arrive(const std::vector<Copy>& group) {
   for (const Copy& c : group) {
-    if (late_) std::copy_n(c.from, c.elements, c.to);
-    for (int i = 0; i < c.elements; ++i) arriving_.erase(reinterpret_cast<uintptr_t>(c.to + i));
-    note(c.to, 4 * c.elements, 4, true);
+    if (late_) std::copy_n(c.from, c.bytes, c.to);
+    words(c, [&](uintptr_t at) { arriving_.erase(at); });
+    note(c.to, c.bytes, c.element, true);
   }
 }
 

@@ -36,7 +36,7 @@ class BlockRun {
   void note_warp(const void* p, int bytes, int element);
   void note_shared(void* p, unsigned long bytes);
   // Copies that arrive on their own: at once, or when they are waited for; which of the two no thread may tell.
-  void start_copy(float* to, const float* from, int elements);
+  void start_copy(void* to, const void* from, int bytes, int element);
   void end_group();
   void wait_groups(int groups);
   void copies_arrive_late(bool late) { late_ = late; }
@@ -47,9 +47,9 @@ class BlockRun {
  private:
   enum class State : uint8_t { fresh, ready, at_barrier, at_shuffle, at_warp, done };
   struct Copy {
-    float* to;
-    const float* from;
-    int elements;
+    char* to;
+    const char* from;
+    int bytes, element;
   };
   struct Thread {
     State state = State::fresh;
@@ -76,6 +76,8 @@ class BlockRun {
   std::vector<Touch*> touched(const void* p, int bytes, int element);
   void conflict(const Touch& t);
   void arrive(const std::vector<Copy>& group);
+  template <class F>
+  static void words(const Copy& c, F f);
   void fail(const std::string& why) {
     if (why_.empty()) why_ = why;
   }
@@ -90,7 +92,7 @@ class BlockRun {
   int64_t turn_ = 0;
   std::unordered_map<uintptr_t, Touch> touched_;  // by element
   std::vector<void*> shared_;
-  std::unordered_map<uintptr_t, int> arriving_;  // copies on their way to an element
+  std::unordered_map<uintptr_t, int> arriving_;  // copies on their way to four bytes
   bool late_ = false;
   BankCounts* banks_ = nullptr;
   BankLog bank_log_;

@@ -39,7 +39,7 @@ bool EmulatedKernel::open(std::string_view code, const std::string& name) {
   note_shared_ = static_cast<void (**)(void*, unsigned long)>(find("lt_note_shared"));
   note_banks_ = static_cast<void (**)(int, const void*, int)>(find("lt_note_banks"));
   shared_ = static_cast<long long*>(find("lt_dynamic_shared"));
-  start_copy_ = static_cast<void (**)(float*, const float*, int)>(find("lt_start_copy"));
+  start_copy_ = static_cast<void (**)(void*, const void*, int, int)>(find("lt_start_copy"));
   end_group_ = static_cast<void (**)()>(find("lt_end_group"));
   wait_groups_ = static_cast<void (**)(int)>(find("lt_wait_groups"));
   const auto* threads = static_cast<const int*>(find(name + "_threads"));
@@ -59,7 +59,9 @@ std::string EmulatedKernel::run(unsigned blocks, unsigned threads, const void* a
   *note_warp_ = [](const void* p, int bytes, int element) { t_block->note_warp(p, bytes, element); };
   *note_shared_ = [](void* p, unsigned long bytes) { t_block->note_shared(p, bytes); };
   *note_banks_ = [](int site, const void* p, int bytes) { t_block->note_banks(site, p, bytes); };
-  *start_copy_ = [](float* to, const float* from, int elements) { t_block->start_copy(to, from, elements); };
+  *start_copy_ = [](void* to, const void* from, int bytes, int element) {
+    t_block->start_copy(to, from, bytes, element);
+  };
   *end_group_ = [] { t_block->end_group(); };
   *wait_groups_ = [](int groups) { t_block->wait_groups(groups); };
   const auto ordered = [&](size_t count) {

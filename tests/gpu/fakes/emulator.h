@@ -44,7 +44,7 @@ class EmulatedKernel {
   void (**note_warp_)(const void*, int, int) = nullptr;
   void (**note_shared_)(void*, unsigned long) = nullptr;
   void (**note_banks_)(int, const void*, int) = nullptr;
-  void (**start_copy_)(float*, const float*, int) = nullptr;
+  void (**start_copy_)(void*, const void*, int, int) = nullptr;
   void (**end_group_)() = nullptr;
   void (**wait_groups_)(int) = nullptr;
   int threads_ = 0;

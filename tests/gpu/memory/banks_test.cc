@@ -6,6 +6,7 @@
 #include "ir/analysis/analysis.h"
 #include "search/gpu/general_kernel.h"
 #include "search/gpu/product_schedule.h"
+#include "search/gpu/tensor/tensor_schedule.h"
 #include "search/gpu/transpose_schedule.h"
 #include "tests/gpu/chains.h"
 #include "tests/gpu/emulated.h"

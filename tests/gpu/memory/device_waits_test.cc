@@ -9,6 +9,7 @@
 #include "search/cut/launch_cut.h"
 #include "search/gpu/general_kernel.h"
 #include "search/gpu/product_schedule.h"
+#include "search/gpu/tensor/tensor_schedule.h"
 #include "search/gpu/transpose_schedule.h"
 #include "tests/gpu/chains.h"
 #include "tests/gpu/emulated.h"

@@ -9,7 +9,7 @@
 #include "jit/cuda/lower_device.h"
 #include "jit/cuda/nvrtc.h"
 #include "search/cut/launch_cut.h"
-#include "search/gpu/device_schedules.h"
+#include "search/gpu/choice/device_schedules.h"
 #include "search/gpu/vector_width.h"
 #include "tests/gpu/chains.h"
 #include "tests/gpu/real_nvrtc.h"

@@ -9,7 +9,7 @@
 #include "jit/cuda/cuda_text.h"
 #include "jit/cuda/lower_device.h"
 #include "search/cut/launch_cut.h"
-#include "search/gpu/product_schedule.h"
+#include "search/gpu/tensor/tensor_schedule.h"
 #include "tests/gpu/chains.h"
 #include "tests/gpu/emulated.h"
 #include "tests/gpu/tensor/tensor_products.h"

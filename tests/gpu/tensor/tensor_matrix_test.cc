@@ -8,7 +8,7 @@
 #include "jit/cuda/lower_device.h"
 #include "jit/cuda/nvrtc.h"
 #include "search/cut/launch_cut.h"
-#include "search/gpu/product_schedule.h"
+#include "search/gpu/tensor/tensor_schedule.h"
 #include "tests/gpu/chains.h"
 #include "tests/gpu/real_nvrtc.h"
 #include "tests/gpu/tensor/tensor_products.h"
@@ -31,14 +31,16 @@ TEST_P(TensorMatrix, CompilesAsPredicted) {
     std::string text;
     size_t tiles;  // of the best
     int64_t m, n, k;
-    int wide_loads;  // operands that are read by 16 bytes
+    bool copied;  // operands go to shared memory as they are
   };
-  const Form forms[] = {{tensor_product("bf16", false, true), 4, 4096, 4096, 4096, 2},
-                        {tensor_product("bf16", false, true), 3, 16, 4096, 4096, 2},
-                        {tensor_product("bf16", false, false), 2, 512, 1024, 4096, 2},
-                        {tensor_product("f16", false, false), 1, 4096, 4096, 4096, 2},
-                        {tensor_product("f16", true, true), 1, 2048, 2048, 512, 2},
-                        {kTensorFused, 1, 1024, 4096, 1024, 1}};
+  const Form forms[] = {{tensor_product("bf16", false, true), 4, 4096, 4096, 4096, true},
+                        {tensor_product("bf16", false, true), 3, 16, 4096, 4096, true},
+                        {tensor_product("bf16", false, true), 3, 8, 4096, 4096, true},
+                        {tensor_product("f16", true, false), 1, 5, 4096, 4096, false},
+                        {tensor_product("bf16", false, false), 2, 512, 1024, 4096, true},
+                        {tensor_product("f16", false, false), 1, 4096, 4096, 4096, true},
+                        {tensor_product("f16", true, true), 1, 2048, 2048, 512, true},
+                        {kTensorFused, 1, 1024, 4096, 1024, false}};
   int kernels = 0, spills = 0, warnings = 0, opcode_failures = 0;
   const char* gpu = GetParam();
   const ir::GpuTarget target = *ir::find_gpu_target(gpu);
@@ -64,16 +66,21 @@ TEST_P(TensorMatrix, CompilesAsPredicted) {
         continue;
       }
       warnings += !code->log.empty();
-      // Products of 16 x 8 x 16 and squares of 16 x 16 of a step, each once; the copies of a step by 16 bytes.
-      const auto squares = static_cast<int>((t.warp_rows + t.warp_columns) / 16 * t.depth / 16);
-      const auto products = static_cast<int>(t.warp_rows / 16 * (t.warp_columns / 8) * t.depth / 16);
+      EXPECT_EQ(t.stages > 1, form.copied) << what;
+      // Products of 16 x 8 x 16 and squares of 16 x 16 of a step, each once, and once more for the last steps where
+      // there are stages; the copies of a step by 16 bytes, ahead of the loop once for each step.
+      const auto loops = t.stages > 1 ? 2 : 1;
+      const auto squares = static_cast<int>((t.warp_rows / 16 + (t.warp_columns + 8) / 16) * t.depth / 16 * loops);
+      const auto products = static_cast<int>(t.warp_rows / 16 * (t.warp_columns / 8) * t.depth / 16 * loops);
+      const auto of_operand = [&](int64_t lines) { return (lines * t.depth / 8 + t.threads() - 1) / t.threads(); };
+      const auto copies = static_cast<int>(t.stages == 1 ? 0 : (of_operand(t.rows) + of_operand(t.columns)) * t.stages);
       const jit::CubinInfo& info = code->info;
       const bool as_predicted = info.local == 0 && info.mma == products && info.matrix_loads == squares &&
-                                info.loads.bits128 >= form.wide_loads && info.shared_stores.bits128 > 0 &&
-                                info.sm == target.sm;
+                                info.async_copies == copies && info.sm == target.sm;
       opcode_failures += !as_predicted;
       EXPECT_TRUE(as_predicted) << info.mma << " products of " << products << ", " << info.matrix_loads
-                                << " squares of " << squares << what;
+                                << " squares of " << squares << ", " << info.async_copies << " copies of " << copies
+                                << what;
       EXPECT_EQ(code->log, "") << what;
     }
   }

@@ -1,5 +1,7 @@
 // Schedules of products on tensor cores: values stay in every tile, what is proven is proven, and the ranking prefers
 // what it should.
+#include "search/gpu/tensor/tensor_schedule.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -9,8 +11,7 @@
 #include "ir/meaning/interpreter.h"
 #include "search/cut/launch_cut.h"
 #include "search/cut/safe_kernel.h"
-#include "search/gpu/device_candidates.h"
-#include "search/gpu/product_schedule.h"
+#include "search/gpu/choice/device_candidates.h"
 #include "tests/gpu/chains.h"
 #include "tests/gpu/emulated.h"
 #include "tests/gpu/tensor/tensor_products.h"
@@ -36,13 +37,16 @@ TEST(TensorSchedule, EveryTileKeepsTheValues) {
   const Kernel naive = kernel_of(tensor_product("bf16", false, true));
   const GeneralKernel general = general_kernel(naive);
   int number = 0;
-  for (const TensorTile& tile : tensor_tiles()) {
+  for (TensorTile tile : tensor_tiles()) {
+    tile.stages = 1 + number % 3;
+    if (!check_tile(tile).ok()) tile.stages = 1;
     const auto made = tensor_schedule(general, tile);
     ASSERT_TRUE(made.ok()) << made.status().to_string();
-    if (number++ % 4 != 0) continue;
+    if (number++ % 9 != 0) continue;
     // One over and under the tile, and the depth, in turn.
-    const int64_t by = number / 4 % 3 - 1;
-    expect_same(naive, general, made, {{"M", tile.rows + by}, {"N", tile.columns - by}, {"K", tile.depth + by}});
+    const int64_t by = number / 9 % 3 - 1, m = tile.swapped ? tile.columns : tile.rows,
+                  n = tile.swapped ? tile.rows : tile.columns;
+    expect_same(naive, general, made, {{"M", m + by}, {"N", n - by}, {"K", tile.depth + by}});
   }
   for (const int64_t k : {0, 1, 2, 17})
     expect_same(naive, general, tensor_schedule(general, tensor_tiles()[0]), {{"M", 1}, {"N", 2}, {"K", k}});
@@ -69,27 +73,50 @@ TEST(TensorSchedule, OnTheEmulator) {
   // Tiles of every kind.
   const Kernel naive = kernel_of(tensor_product("bf16", false, false));
   const GeneralKernel general = general_kernel(naive);
-  for (size_t i = 0; i < tensor_tiles().size(); i += 13) {
+  for (size_t i = 0; i < tensor_tiles().size(); i += 29) {
     const TensorTile& tile = tensor_tiles()[i];
     const auto made = tensor_schedule(general, tile);
     ASSERT_TRUE(made.ok()) << made.status().to_string();
-    test::expect_as_interpreted(
-        made->kernel, sizes_of(general, {{"M", tile.rows + 1}, {"N", tile.columns - 1}, {"K", 2 * tile.depth + 3}}),
-        kBf16);
+    test::expect_as_interpreted(made->kernel,
+                                sizes_of(general, {{"M", (tile.swapped ? tile.columns : tile.rows) + 1},
+                                                   {"N", (tile.swapped ? tile.rows : tile.columns) - 1},
+                                                   {"K", 2 * tile.depth + 3}}),
+                                kBf16);
     emulated += 3;
   }
   RecordProperty("emulated", emulated);
 }
 
 TEST(TensorTiles, FollowTheShape) {
-  const auto best = [](int64_t m, int64_t n, int64_t k) { return ranked_tensor_tiles({1, m, n, k}, 132).front(); };
+  const ir::GpuTarget gpu = *ir::find_gpu_target("h200");
+  ir::GpuTarget half = gpu;
+  half.multiprocessors /= 2;
+  const auto best = [&](int64_t m, int64_t n, int64_t k) {
+    return ranked_tensor_tiles({1, m, n, k, true}, gpu).front();
+  };
   EXPECT_EQ(best(4096, 4096, 4096).rows * best(4096, 4096, 4096).columns, 128 * 128);
-  EXPECT_LE(best(16, 4096, 4096).rows, 32);
+  // The weights are the rows of the instruction, which are 16 at least, whichever operand they are.
+  for (const int64_t few : {1, 5, 8}) {
+    EXPECT_TRUE(best(few, 14336, 4096).swapped);
+    EXPECT_EQ(best(few, 14336, 4096).columns, 8);
+    EXPECT_FALSE(best(14336, few, 4096).swapped);
+    EXPECT_EQ(best(14336, few, 4096).columns, 8);
+  }
+  for (const int64_t few : {16, 32}) EXPECT_LE(std::min(best(few, 4096, 4096).rows, best(few, 4096, 4096).columns), 32);
+  // As many stages as the GPU has memory for.
+  EXPECT_GE(best(8, 4096, 4096).stages, 3);
+  EXPECT_GE(best(4096, 4096, 4096).stages, 2);
+  EXPECT_EQ(ranked_tensor_tiles({1, 4096, 4096, 4096, false}, gpu).front().stages, 1);
+  for (const char* name : {"a100", "l40s", "h200"}) {
+    const ir::GpuTarget target = *ir::find_gpu_target(name);
+    for (const TensorTile& t : ranked_tensor_tiles({1, 4096, 4096, 4096, true}, target))
+      EXPECT_LE(shared_bytes(t), most_shared(target));
+  }
   EXPECT_LE(best(256, 256, 4096).rows * best(256, 256, 4096).columns, 64 * 64);  // enough blocks to go round
   for (const TensorTile& t : tensor_tiles()) {
-    EXPECT_LT(tensor_cycles(t, {1, 512, 512, 512}, 132), tensor_cycles(t, {1, 4096, 4096, 512}, 132));
-    EXPECT_LT(tensor_cycles(t, {1, 512, 512, 512}, 132), tensor_cycles(t, {1, 512, 512, 4096}, 132));
-    EXPECT_LT(tensor_cycles(t, {1, 4096, 4096, 512}, 132), tensor_cycles(t, {1, 4096, 4096, 512}, 66));
+    EXPECT_LT(tensor_cycles(t, {1, 512, 512, 512}, gpu), tensor_cycles(t, {1, 4096, 4096, 512}, gpu));
+    EXPECT_LT(tensor_cycles(t, {1, 512, 512, 512}, gpu), tensor_cycles(t, {1, 512, 512, 4096}, gpu));
+    EXPECT_LT(tensor_cycles(t, {1, 4096, 4096, 512}, gpu), tensor_cycles(t, {1, 4096, 4096, 512}, half));
     EXPECT_TRUE(check_tile(t).ok());
   }
 }
@@ -110,7 +137,12 @@ TEST(TensorTiles, AreCandidatesInTheOrderOfTheirRank) {
 TEST(TensorTiles, RefusesWhatNoGpuRuns) {
   const auto why = [](const TensorTile& t) { return check_tile(t).message(); };
   EXPECT_THAT(why({0, 64, 32, 32, 32}), HasSubstr("without elements"));
-  EXPECT_THAT(why({64, 64, 24, 32, 32}), HasSubstr("24 elements, expected a multiple of 16"));
+  EXPECT_THAT(why({24, 64, 32, 32, 32}), HasSubstr("24 elements, expected a multiple of 16"));
+  EXPECT_THAT(why({64, 20, 32, 32, 32}), HasSubstr("20 elements, expected a multiple of 8"));
+  EXPECT_THAT(why({64, 48, 32, 32, 24}), HasSubstr("24 columns of a warp, expected 8 or a multiple of 16"));
+  EXPECT_THAT(why({64, 64, 32, 32, 32, 9}), HasSubstr("9 stages, expected 1..8"));
+  EXPECT_THAT(why({128, 128, 64, 64, 32, 6}), HasSubstr("bytes of shared memory"));
+  EXPECT_THAT(why({64, 64, 24, 32, 32}), HasSubstr("a depth of 24, expected a multiple of 32"));
   EXPECT_THAT(why({64, 64, 16, 32, 32}), HasSubstr("a depth of 16, expected a multiple of 32"));
   EXPECT_THAT(why({64, 64, 32, 48, 32}), HasSubstr("does not divide"));
   EXPECT_THAT(why({256, 256, 32, 16, 16}), HasSubstr("8192 threads"));

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "ir/base/gpu_target.h"
-#include "search/gpu/device_schedules.h"
+#include "search/gpu/choice/device_schedules.h"
 
 namespace lathe::search {
 

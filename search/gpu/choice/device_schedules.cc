@@ -1,5 +1,5 @@
 // See device_schedules.h.
-#include "search/gpu/device_schedules.h"
+#include "search/gpu/choice/device_schedules.h"
 
 #include "search/gpu/chain_schedule.h"
 #include "search/gpu/columns_schedule.h"
@@ -8,6 +8,7 @@
 #include "search/gpu/grouped_schedule.h"
 #include "search/gpu/product_schedule.h"
 #include "search/gpu/rows_schedule.h"
+#include "search/gpu/tensor/tensor_schedule.h"
 #include "search/gpu/thread_schedule.h"
 #include "search/gpu/transpose_schedule.h"
 

@@ -1,10 +1,11 @@
 // See device_candidates.h.
-#include "search/gpu/device_candidates.h"
+#include "search/gpu/choice/device_candidates.h"
 
 #include <algorithm>
 
 #include "search/gpu/chain_schedule.h"
 #include "search/gpu/product_schedule.h"
+#include "search/gpu/tensor/tensor_schedule.h"
 
 namespace lathe::search {
 

@@ -1,0 +1,19 @@
+// Products of matrices of bf16 or f16 on tensor cores, with what is fused around them.
+#pragma once
+#include "ir/base/gpu_target.h"
+#include "search/gpu/general_kernel.h"
+#include "search/gpu/tensor/tensor_tiles.h"
+#include "search/moves/schedule.h"
+
+namespace lathe::search {
+
+// Tiles for it, the best first. UNSUPPORTED: it is no sum of products of two matrices of bf16, or of f16.
+ir::Result<std::vector<TensorTile>> tensor_tiles_of(const GeneralKernel& general, const ir::SymbolValues& sizes,
+                                                    const ir::GpuTarget& target);
+// By the best tile.
+ir::Result<Scheduled> tensor_schedule(const GeneralKernel& general, const ir::SymbolValues& sizes,
+                                      const ir::GpuTarget& target);
+// By a tile of the caller's choice. UNSUPPORTED also: stages of an operand that is made.
+ir::Result<Scheduled> tensor_schedule(const GeneralKernel& general, const TensorTile& tile);
+
+}  // namespace lathe::search

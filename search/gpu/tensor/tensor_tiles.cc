@@ -1,0 +1,160 @@
+// See tensor_tiles.h.
+#include "search/gpu/tensor/tensor_tiles.h"
+
+#include <algorithm>
+
+#include "search/gpu/tile_rounds.h"
+
+namespace lathe::search {
+
+namespace {
+
+constexpr int64_t kWarp = 32, kMostThreads = 1024;
+constexpr int64_t kStaticBytes = 48 * 1024, kMostBytes = 227 * 1024;  // of shared memory: of any GPU, of some
+constexpr int64_t kFew = 16, kMostSwapped = 32;                       // columns of a tile
+constexpr int64_t kSquare = 16, kColumns = 8, kPadding = 8;           // on tensor cores
+constexpr int64_t kMostStages = 8;
+constexpr int64_t kMostSums = 128;  // of a thread
+constexpr int64_t kMostThreadRegisters = 232;
+constexpr double kProducts = 1024;    // in a cycle of its tensor cores
+constexpr double kSharedCycle = 128;  // bytes of shared memory in a cycle
+constexpr double kIssue = 4;          // instructions of warps in a cycle
+constexpr double kChain = 40;         // cycles from a square's first read to its product
+
+// Of a step of so many terms, whichever way operands lie.
+int64_t staged(const TensorTile& t, int64_t depth) {
+  const auto of = [&](int64_t lines) { return 2 * std::max(lines * (depth + kPadding), depth * (lines + kPadding)); };
+  return of(t.rows) + of(t.columns);
+}
+int64_t sums(const TensorTile& t) { return t.warp_rows * t.warp_columns / kWarp; }
+int64_t registers(const TensorTile& t) {
+  const int64_t fragments = (t.warp_rows + t.warp_columns) * kSquare / 2 / kWarp;
+  const int64_t by_registers = t.stages == 1 ? (t.rows + t.columns) * t.depth / 2 / t.threads() : 0;
+  return sums(t) + fragments + by_registers + 40;
+}
+
+}  // namespace
+
+int64_t shared_bytes(const TensorTile& t) { return t.stages * staged(t, t.depth) + staged(t, tail_depth(t)); }
+
+int64_t tail_depth(const TensorTile&) { return kSquare; }
+
+ir::Status check_tile(const TensorTile& t) {
+  for (const int64_t part : {t.rows, t.columns, t.depth, t.warp_rows, t.warp_columns}) {
+    if (part < 1) return ir::invalid("a tile without elements");
+  }
+  for (const auto& [part, step] : {std::pair{t.rows, kSquare}, {t.warp_rows, kSquare}, {t.columns, kColumns}}) {
+    if (part % step != 0) return ir::invalid("{} elements, expected a multiple of {}", part, step);
+  }
+  if (t.warp_columns != kColumns && t.warp_columns % kSquare != 0)
+    return ir::invalid("{} columns of a warp, expected {} or a multiple of {}", t.warp_columns, kColumns, kSquare);
+  if (t.stages < 1 || t.stages > kMostStages) return ir::invalid("{} stages, expected 1..{}", t.stages, kMostStages);
+  if (t.depth % (2 * kSquare) != 0)
+    return ir::invalid("a depth of {}, expected a multiple of {}", t.depth, 2 * kSquare);
+  if (t.rows % t.warp_rows != 0 || t.columns % t.warp_columns != 0)
+    return ir::invalid("a tile of {}x{}, which {}x{} does not divide", t.rows, t.columns, t.warp_rows, t.warp_columns);
+  if (t.threads() > kMostThreads) return ir::invalid("{} threads, expected at most {}", t.threads(), kMostThreads);
+  if (sums(t) > kMostSums) return ir::invalid("{} sums of a thread, expected at most {}", sums(t), kMostSums);
+  if (registers(t) > kMostThreadRegisters || registers(t) * t.threads() > kRegisters)
+    return ir::invalid("{} registers of a thread, expected at most {}", registers(t),
+                       std::min(kMostThreadRegisters, kRegisters / t.threads()));
+  if (shared_bytes(t) > (t.stages == 1 ? kStaticBytes : kMostBytes))
+    return ir::invalid("{} bytes of shared memory, expected at most {}", shared_bytes(t),
+                       t.stages == 1 ? kStaticBytes : kMostBytes);
+  return {};
+}
+
+const std::vector<TensorTile>& tensor_tiles() {
+  static const std::vector<TensorTile> tiles = [] {
+    std::vector<TensorTile> out;
+    for (const auto& [rows, columns] : {std::pair<int64_t, int64_t>{128, 128},
+                                        {128, 64},
+                                        {64, 128},
+                                        {64, 64},
+                                        {128, 32},
+                                        {32, 128},
+                                        {32, 64},
+                                        {64, 32},
+                                        {16, 128},
+                                        {16, 64},
+                                        {32, 32},
+                                        {128, 16},
+                                        {64, 16},
+                                        {32, 16},
+                                        {128, 8},
+                                        {64, 8},
+                                        {32, 8}}) {
+      for (const auto& [down, across] : {std::pair<int64_t, int64_t>{64, 32},
+                                         {32, 64},
+                                         {64, 64},
+                                         {32, 32},
+                                         {16, 32},
+                                         {32, 16},
+                                         {16, 16},
+                                         {32, 8},
+                                         {16, 8}}) {
+        for (const int64_t depth : {32, 64, 128}) {
+          const bool few = columns <= kFew;
+          if (across == kColumns && columns != kColumns) continue;
+          if (depth == 128 && !few) continue;
+          TensorTile tile{rows, columns, depth, down, across};
+          if (!check_tile(tile).ok() || tile.threads() < 64 || tile.threads() > 256) continue;
+          out.push_back(tile);
+          tile.swapped = true;
+          if (columns <= kMostSwapped) out.push_back(tile);
+        }
+      }
+    }
+    return out;
+  }();
+  return tiles;
+}
+
+double tensor_cycles(const TensorTile& t, const ProductShape& s, const ir::GpuTarget& gpu) {
+  const int64_t depth = std::max<int64_t>(s.depth, 1);
+  const auto step = static_cast<double>(t.depth), warps = static_cast<double>(t.threads()) / kWarp,
+             area = static_cast<double>(t.rows * t.columns), lines = static_cast<double>(t.rows + t.columns),
+             warp_lines = static_cast<double>(t.warp_rows + t.warp_columns);
+  // What a multiprocessor does for a step: products, reads of squares from shared memory, stores of what is staged.
+  const double products = step * area / kProducts;
+  const double shared = step * (warps * warp_lines + lines) * 2 / kSharedCycle;
+  const double stores = t.stages == 1 ? lines / 8 : lines / 16;
+  const double issue = step / kSquare * (area / (kSquare * 8) + warps * (warp_lines / kSquare + 4) + stores) / kIssue;
+  const int64_t rows = t.swapped ? t.columns : t.rows, columns = t.swapped ? t.rows : t.columns;
+  TileWork work;
+  work.tiles =
+      s.batch * ceil_div(std::max<int64_t>(s.rows, 1), rows) * ceil_div(std::max<int64_t>(s.columns, 1), columns);
+  work.steps = ceil_div(depth, t.depth);
+  work.threads = t.threads();
+  work.registers = registers(t);
+  work.shared = shared_bytes(t);
+  work.stages = t.stages;
+  work.step = std::max({products, shared, issue});
+  work.rest = area * 2 / 32;
+  work.chain = step / kSquare * kChain;
+  const double l2 = static_cast<double>(work.tiles) * (static_cast<double>(depth) * lines + area) * 2 / kL2Bytes;
+  return std::max(busy_cycles(work, gpu), l2);
+}
+
+std::vector<TensorTile> ranked_tensor_tiles(const ProductShape& shape, const ir::GpuTarget& gpu) {
+  std::vector<TensorTile> tiles;
+  std::vector<double> all;
+  for (const TensorTile& t : tensor_tiles()) {
+    TensorTile best = t;
+    double least = tensor_cycles(t, shape, gpu);
+    for (const int64_t stages : {2, 3, 4, 6}) {
+      TensorTile tile = t;
+      tile.stages = stages;
+      if (!shape.copied || !check_tile(tile).ok() || shared_bytes(tile) > most_shared(gpu)) continue;
+      const double cycles = tensor_cycles(tile, shape, gpu);
+      if (cycles >= least) continue;
+      least = cycles;
+      best = tile;
+    }
+    tiles.push_back(best);
+    all.push_back(least);
+  }
+  return ranked(tiles, all);
+}
+
+}  // namespace lathe::search

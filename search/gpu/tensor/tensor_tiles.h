@@ -1,0 +1,34 @@
+// Tiles of products on tensor cores: what a block of threads computes, and a warp of it; which of them a GPU can run,
+// and which is best for a shape by the bytes and instructions that it takes.
+#pragma once
+#include "search/gpu/product_tiles.h"
+
+namespace lathe::search {
+
+// A block has rows x columns of the result, a warp some of each; depth terms are staged in shared memory at a time, in
+// as many stages, of which one is used and the others are on their way. Of a swapped tile, rows are columns of the
+// result, and columns its rows.
+struct TensorTile {
+  int64_t rows = 0, columns = 0, depth = 0, warp_rows = 0, warp_columns = 0;
+  int64_t stages = 1;
+  bool swapped = false;
+
+  int64_t threads() const { return rows / warp_rows * (columns / warp_columns) * 32; }
+};
+// Those of one stage that fit every GPU served, in the order of the table.
+const std::vector<TensorTile>& tensor_tiles();
+
+// INVALID, naming the rule: whole warps of at most 1024 threads; squares of 16 x 8; a depth of whole pairs of 16;
+// registers and shared memory of some GPU.
+ir::Status check_tile(const TensorTile& tile);
+// What is left after the last whole step is staged so many terms at a time.
+int64_t tail_depth(const TensorTile& tile);
+// Of a block.
+int64_t shared_bytes(const TensorTile& tile);
+
+// Cycles of a GPU: for ordering only.
+double tensor_cycles(const TensorTile& tile, const ProductShape& shape, const ir::GpuTarget& gpu);
+// The best tile for the shape first; each of the table with the number of stages that is best for it.
+std::vector<TensorTile> ranked_tensor_tiles(const ProductShape& shape, const ir::GpuTarget& gpu);
+
+}  // namespace lathe::search
