@@ -51,8 +51,10 @@ const std::map<std::string, std::set<std::string>>& rooms() {
       {"search/cut", {}},
       {"search/sketches", {"moves", "cut"}},
       {"search/gpu", {"moves"}},
+      {"search/gpu/rows", {"moves", "gpu"}},
       {"search/gpu/tensor", {"moves", "gpu"}},
-      {"search/gpu/choice", {"moves", "gpu", "gpu/tensor"}},
+      {"search/gpu/weights", {"moves", "gpu"}},
+      {"search/gpu/choice", {"moves", "gpu", "gpu/rows", "gpu/tensor", "gpu/weights"}},
       {"search/attention", {"moves", "cut", "sketches"}},
       {"search/quantised", {"moves", "cut", "sketches"}},
       {"search/rows", {"moves", "sketches"}},
@@ -65,6 +67,8 @@ const std::map<std::string, std::set<std::string>>& rooms() {
       {"jit/image", {"program", "host"}},
       {"jit/x64", {"program", "host", "image"}},
       {"jit/cuda", {}},
+      {"jit/cuda/lower", {"cuda"}},
+      {"jit/cuda/compile", {"cuda"}},
       {"runtime/base", {}},
       {"runtime/walk/x86", {}},
       {"runtime/walk", {"base", "walk/x86"}},
@@ -210,7 +214,7 @@ Complaints machine_code(const File& f) {
   static const std::regex kMachine(
       R"(__builtin_ia32_|__builtin_cpu_|<(cpuid|[a-z]*intrin)\.h>|\b_mm[0-9]*_|\btarget\s*\("|GCC target)"
       R"(|\b(asm|__asm__)(\s+volatile|\s+__volatile__)?\s*\(\s*("[^"]|$)|"[=+]?[xv]"\s*\()");
-  static const std::regex kPlaces("(jit/(host|x64)|runtime/walk/x86)/.*|jit/cuda/device_prelude\\.inc");
+  static const std::regex kPlaces("(jit/(host|x64)|runtime/walk/x86)/.*|jit/cuda/device_prelude(_integers)?\\.inc");
   Complaints out;
   const bool library = f.below("ir") || f.below("ops") || f.below("search") || f.below("jit") || f.below("runtime");
   if (!library || std::regex_match(f.path, kPlaces)) return out;

@@ -5,7 +5,7 @@
 
 #include "ir/base/hash.h"
 #include "jit/cuda/cuda_text.h"
-#include "jit/cuda/lower_device.h"
+#include "jit/cuda/lower/lower_device.h"
 #include "runtime/store/key.h"
 
 namespace lathe::runtime {

@@ -64,6 +64,17 @@ void drop_unread(Kernel& kernel, const std::vector<std::string>& used) {
   }
 }
 
+// Bytes of inputs are taken apart by nests before the last.
+bool takes_bytes_apart(const Kernel& kernel) {
+  if (kernel.body.empty()) return false;
+  const std::vector<Stmt> nests(kernel.body.begin(), kernel.body.end() - 1);
+  const std::vector<Access> all = collect_accesses(nests);
+  return std::any_of(all.begin(), all.end(), [&](const Access& a) {
+    const Buffer& b = *kernel.find_buffer(a.buffer);
+    return is_input(b.place) && dtype_bytes(b.type) == 1;
+  });
+}
+
 // Elements that are used where they are decoded.
 Kernel decode_in_place(Kernel kernel) {
   std::vector<std::string> used;
@@ -78,8 +89,7 @@ Kernel decode_in_place(Kernel kernel) {
 
 Kernel decode_apart(Kernel kernel) {
   const Result<ProductForm> product = product_form(kernel);
-  if (!product.ok())
-    return kernel.family == "quantised" && !kernel.body.empty() ? decode_in_place(std::move(kernel)) : kernel;
+  if (!product.ok()) return takes_bytes_apart(kernel) ? decode_in_place(std::move(kernel)) : kernel;
   const std::string n = product->n->iter, k = product->k->iter;
   const Expr term = product->k->body[0].value;
   const auto is_decoded = [&](const Expr& factor) {

@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "jit/cuda/cuda_text.h"
-#include "jit/cuda/lower_device.h"
+#include "jit/cuda/lower/lower_device.h"
 #include "search/cut/launch_cut.h"
 #include "tests/gpu/chains.h"
 #include "tests/gpu/emulated.h"

@@ -13,9 +13,9 @@
 
 #include "ir/analysis/analysis.h"
 #include "ir/core/text_form.h"
+#include "jit/cuda/compile/nvrtc.h"
 #include "jit/cuda/cuda_text.h"
-#include "jit/cuda/lower_device.h"
-#include "jit/cuda/nvrtc.h"
+#include "jit/cuda/lower/lower_device.h"
 #include "search/cut/launch_cut.h"
 #include "search/cut/safe_kernel.h"
 #include "tests/gpu/fakes/emulator.h"

@@ -1,6 +1,6 @@
 // The real compiler, where it is: chains of every kind compile for every GPU of the table, without spills or frames,
 // with accesses of 16 bytes. And the reader of cubins, on files that are none.
-#include "jit/cuda/nvrtc.h"
+#include "jit/cuda/compile/nvrtc.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 #include "bench/gpu/op_chains.h"
 #include "ir/analysis/analysis.h"
 #include "jit/cuda/cuda_text.h"
-#include "jit/cuda/lower_device.h"
+#include "jit/cuda/lower/lower_device.h"
 #include "search/cut/launch_cut.h"
 #include "search/gpu/choice/device_schedules.h"
 #include "search/gpu/product_schedule.h"

@@ -1,6 +1,6 @@
 // Schedules of rows: values within the tolerance of sums in another order, at every size of rows and columns, in
 // registers and in loops.
-#include "search/gpu/rows_schedule.h"
+#include "search/gpu/rows/rows_schedule.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "jit/cuda/cuda_text.h"
-#include "jit/cuda/lower_device.h"
+#include "jit/cuda/lower/lower_device.h"
 #include "tests/gpu/chains.h"
 #include "tests/gpu/emulated.h"
 

@@ -2,15 +2,15 @@
 #include "search/gpu/choice/device_schedules.h"
 
 #include "search/gpu/chain_schedule.h"
-#include "search/gpu/columns_schedule.h"
-#include "search/gpu/decoded_schedule.h"
 #include "search/gpu/gemv_schedule.h"
-#include "search/gpu/grouped_schedule.h"
 #include "search/gpu/product_schedule.h"
-#include "search/gpu/rows_schedule.h"
+#include "search/gpu/rows/columns_schedule.h"
+#include "search/gpu/rows/rows_schedule.h"
 #include "search/gpu/tensor/tensor_schedule.h"
 #include "search/gpu/thread_schedule.h"
 #include "search/gpu/transpose_schedule.h"
+#include "search/gpu/weights/decoded_schedule.h"
+#include "search/gpu/weights/grouped_schedule.h"
 
 namespace lathe::search {
 

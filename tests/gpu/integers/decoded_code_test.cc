@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "search/gpu/decoded_schedule.h"
+#include "search/gpu/weights/decoded_schedule.h"
 #include "tests/gpu/emulated.h"
 #include "tests/gpu/integers/integer_kernels.h"
 #include "tests/gpu/integers/quantised_kernels.h"

@@ -3,11 +3,11 @@
 #include <gtest/gtest.h>
 
 #include "ir/analysis/analysis.h"
+#include "jit/cuda/compile/nvrtc.h"
 #include "jit/cuda/cuda_text.h"
-#include "jit/cuda/lower_device.h"
-#include "jit/cuda/nvrtc.h"
+#include "jit/cuda/lower/lower_device.h"
 #include "search/cut/launch_cut.h"
-#include "search/gpu/device_schedules.h"
+#include "search/gpu/choice/device_schedules.h"
 #include "tests/gpu/chains.h"
 #include "tests/gpu/real_nvrtc.h"
 

@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "jit/cuda/lower_device.h"
+#include "jit/cuda/lower/lower_device.h"
 #include "jit/cuda/thread_values.h"
 #include "search/cut/launch_cut.h"
 #include "search/gpu/general_kernel.h"

@@ -1,5 +1,5 @@
 // Conditions of iterations, made as short as what holds around them allows.
-#include "jit/cuda/guards.h"
+#include "jit/cuda/lower/guards.h"
 
 #include <gtest/gtest.h>
 

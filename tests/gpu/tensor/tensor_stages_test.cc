@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "jit/cuda/lower_device.h"
+#include "jit/cuda/lower/lower_device.h"
 #include "search/cut/launch_cut.h"
 #include "search/gpu/tensor/tensor_schedule.h"
 #include "tests/gpu/chains.h"

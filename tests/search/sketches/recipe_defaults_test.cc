@@ -263,7 +263,7 @@ TEST(RecipeDefaults, AWeightFromMemoryIsReadOnceByATileOfAllRows) {
   }
 }
 
-// What the next block shares L2 with is a block of A, whatever K is: blocks of K pay for two tiles of rows and for many.
+// The next block shares L2 with a block of A, whatever K is: blocks of K pay for two tiles of rows and for many.
 TEST(RecipeDefaults, BlocksOfKAreFetchedAheadForAsManyTilesAsThereAre) {
   for (const char* type : {"f32", "bf16"}) {
     for (const int64_t m : {16, 32, 64}) {

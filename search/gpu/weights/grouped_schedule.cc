@@ -1,5 +1,5 @@
 // See grouped_schedule.h.
-#include "search/gpu/grouped_schedule.h"
+#include "search/gpu/weights/grouped_schedule.h"
 
 #include <algorithm>
 #include <bit>

@@ -1,6 +1,6 @@
 // See cubin.h. Instructions are 16 bytes, opcodes their low 12 bits, as of compute capability 7.0; the width of a
 // global access stands in bits 73 to 75.
-#include "jit/cuda/cubin.h"
+#include "jit/cuda/compile/cubin.h"
 
 #include <elf.h>
 

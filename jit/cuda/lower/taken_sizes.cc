@@ -1,5 +1,5 @@
 // See taken_sizes.h.
-#include "jit/cuda/taken_sizes.h"
+#include "jit/cuda/lower/taken_sizes.h"
 
 #include <algorithm>
 #include <map>

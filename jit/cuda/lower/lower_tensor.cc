@@ -3,7 +3,7 @@
 // 0 name the registers, which are the same in all lanes.
 #include "ir/analysis/intrinsics.h"
 #include "ir/core/text_form.h"
-#include "jit/cuda/lowering.h"
+#include "jit/cuda/lower/lowering.h"
 
 namespace lathe::jit {
 

@@ -9,7 +9,7 @@
 #include "ir/analysis/analysis.h"
 #include "ir/nest.h"
 #include "jit/cuda/device_program.h"
-#include "jit/cuda/thread_plan.h"
+#include "jit/cuda/lower/thread_plan.h"
 
 namespace lathe::jit {
 

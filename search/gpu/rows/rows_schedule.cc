@@ -1,5 +1,5 @@
 // See rows_schedule.h.
-#include "search/gpu/rows_schedule.h"
+#include "search/gpu/rows/rows_schedule.h"
 
 #include <algorithm>
 #include <bit>

@@ -1,5 +1,5 @@
 // See decoded_schedule.h.
-#include "search/gpu/decoded_schedule.h"
+#include "search/gpu/weights/decoded_schedule.h"
 
 #include <algorithm>
 #include <bit>

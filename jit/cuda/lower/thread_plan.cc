@@ -1,5 +1,5 @@
 // See thread_plan.h.
-#include "jit/cuda/thread_plan.h"
+#include "jit/cuda/lower/thread_plan.h"
 
 #include <algorithm>
 #include <deque>

@@ -1,5 +1,5 @@
 // See columns_schedule.h.
-#include "search/gpu/columns_schedule.h"
+#include "search/gpu/rows/columns_schedule.h"
 
 #include <algorithm>
 #include <bit>

@@ -3,7 +3,7 @@
 #include <limits>
 
 #include "ir/core/text_form.h"
-#include "jit/cuda/lowering.h"
+#include "jit/cuda/lower/lowering.h"
 
 namespace lathe::jit {
 

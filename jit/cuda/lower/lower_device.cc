@@ -1,5 +1,5 @@
 // See lower_device.h.
-#include "jit/cuda/lower_device.h"
+#include "jit/cuda/lower/lower_device.h"
 
 #include <algorithm>
 
@@ -7,9 +7,9 @@
 #include "ir/base/gpu_target.h"
 #include "ir/core/names.h"
 #include "ir/core/text_form.h"
-#include "jit/cuda/guards.h"
-#include "jit/cuda/lowering.h"
-#include "jit/cuda/taken_sizes.h"
+#include "jit/cuda/lower/guards.h"
+#include "jit/cuda/lower/lowering.h"
+#include "jit/cuda/lower/taken_sizes.h"
 
 namespace lathe::jit {
 
