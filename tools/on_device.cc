@@ -5,7 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "jit/cuda/nvrtc.h"
+#include "jit/cuda/compile/nvrtc.h"
 #include "runtime/cuda/device_code.h"
 #include "runtime/cuda/device_home.h"
 #include "runtime/tune/device/device_explain.h"

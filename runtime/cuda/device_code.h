@@ -9,8 +9,8 @@
 
 #include "ir/base/gpu_target.h"
 #include "ir/nest.h"
+#include "jit/cuda/compile/nvrtc.h"
 #include "jit/cuda/device_program.h"
-#include "jit/cuda/nvrtc.h"
 #include "runtime/compile/leaf_cache.h"
 #include "runtime/store/store.h"
 

@@ -5,8 +5,8 @@
 
 #include <thread>
 
+#include "jit/cuda/compile/nvrtc.h"
 #include "jit/cuda/cuda_text.h"
-#include "jit/cuda/nvrtc.h"
 #include "tests/gpu/fake_gpu.h"
 #include "tests/gpu/real_nvrtc.h"
 #include "tests/gpu/served_chain.h"
@@ -55,7 +55,7 @@ TEST(CompileLog, EveryReasonIsFoundInWordsOfTheCompiler) {
        "the compiler gave something up (the compiler reports C7577)"}};
   constexpr int kRows = 0
 #define LATHE_COMPILE_FAULT(id, counted, words, meaning) +1
-#include "jit/cuda/compile_faults.def"
+#include "jit/cuda/compile/compile_faults.def"
 #undef LATHE_COMPILE_FAULT
       ;
   EXPECT_EQ(std::size(cases), size_t{kRows}) << "a case for each row";

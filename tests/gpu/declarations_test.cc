@@ -33,7 +33,7 @@ constexpr auto passed(R (*)(A...)) -> Passed<R> (*)(Passed<A>...);
 #if CUDA_VERSION >= 12090
 #define LATHE_NVRTC_OPTIONAL(name, ...) LATHE_SAME(name, __VA_ARGS__)
 #endif
-#include "jit/cuda/nvrtc.def"
+#include "jit/cuda/compile/nvrtc.def"
 #undef LATHE_NVRTC
 
 static_assert(cuda::kAttributeMajor == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR);

@@ -8,9 +8,9 @@
 #include <regex>
 
 #include "ir/analysis/analysis.h"
+#include "jit/cuda/compile/nvrtc.h"
 #include "jit/cuda/cuda_text.h"
 #include "jit/cuda/lower_device.h"
-#include "jit/cuda/nvrtc.h"
 #include "search/cut/launch_cut.h"
 #include "search/gpu/choice/device_candidates.h"
 #include "tests/gpu/chains.h"

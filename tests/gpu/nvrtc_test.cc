@@ -1,6 +1,6 @@
 // The real compiler, where it is: chains of every kind compile for every GPU of the table, without spills or frames,
 // with accesses of 16 bytes. And the reader of cubins, on files that are none.
-#include "jit/cuda/nvrtc.h"
+#include "jit/cuda/compile/nvrtc.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

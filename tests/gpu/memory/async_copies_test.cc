@@ -8,8 +8,8 @@
 #include <set>
 
 #include "ir/analysis/analysis.h"
+#include "jit/cuda/compile/nvrtc.h"
 #include "jit/cuda/lower_device.h"
-#include "jit/cuda/nvrtc.h"
 #include "search/cut/launch_cut.h"
 #include "search/gpu/general_kernel.h"
 #include "search/gpu/product_schedule.h"

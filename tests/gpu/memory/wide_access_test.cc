@@ -6,8 +6,8 @@
 #include <regex>
 
 #include "ir/analysis/analysis.h"
+#include "jit/cuda/compile/nvrtc.h"
 #include "jit/cuda/lower_device.h"
-#include "jit/cuda/nvrtc.h"
 #include "search/cut/launch_cut.h"
 #include "search/gpu/choice/device_schedules.h"
 #include "search/gpu/vector_width.h"

@@ -4,9 +4,9 @@
 #include <gtest/gtest.h>
 
 #include "ir/analysis/analysis.h"
+#include "jit/cuda/compile/nvrtc.h"
 #include "jit/cuda/cuda_text.h"
 #include "jit/cuda/lower_device.h"
-#include "jit/cuda/nvrtc.h"
 #include "search/cut/launch_cut.h"
 #include "search/gpu/tensor/tensor_schedule.h"
 #include "tests/gpu/chains.h"

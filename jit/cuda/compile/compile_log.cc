@@ -1,5 +1,5 @@
 // See compile_log.h.
-#include "jit/cuda/compile_log.h"
+#include "jit/cuda/compile/compile_log.h"
 
 #include <fmt/format.h>
 
@@ -16,7 +16,7 @@ struct FaultRow {
 };
 constexpr FaultRow kRows[] = {
 #define LATHE_COMPILE_FAULT(id, counted, words, meaning) {CompileFault::k_##id, counted != 0, words, meaning},
-#include "jit/cuda/compile_faults.def"
+#include "jit/cuda/compile/compile_faults.def"
 #undef LATHE_COMPILE_FAULT
 };
 

@@ -3,7 +3,7 @@
 #include <string>
 #include <string_view>
 
-#include "jit/cuda/cubin.h"
+#include "jit/cuda/compile/cubin.h"
 
 namespace lathe::jit {
 
@@ -11,7 +11,7 @@ namespace lathe::jit {
 enum class CompileFault : uint8_t {
   none,
 #define LATHE_COMPILE_FAULT(id, counted, words, meaning) k_##id,
-#include "jit/cuda/compile_faults.def"
+#include "jit/cuda/compile/compile_faults.def"
 #undef LATHE_COMPILE_FAULT
 };
 CompileFault find_fault(std::string_view log);

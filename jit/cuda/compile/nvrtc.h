@@ -8,7 +8,7 @@
 
 #include "ir/base/gpu_target.h"
 #include "ir/base/status.h"
-#include "jit/cuda/compile_log.h"
+#include "jit/cuda/compile/compile_log.h"
 #include "jit/cuda/device_program.h"
 
 namespace lathe::jit {

@@ -1,5 +1,5 @@
 // See nvrtc.h. The declarations are the project's own, from NVIDIA's documented C interface.
-#include "jit/cuda/nvrtc.h"
+#include "jit/cuda/compile/nvrtc.h"
 
 #include <dlfcn.h>
 
@@ -38,7 +38,7 @@ constexpr const char* kOptions[] = {"--std=c++17",
 
 struct Nvrtc::Table {
 #define LATHE_NVRTC(name, ...) int (*name)(__VA_ARGS__) = nullptr;
-#include "jit/cuda/nvrtc.def"
+#include "jit/cuda/compile/nvrtc.def"
 #undef LATHE_NVRTC
   int (*nvrtcSetFlowCallback)(void*, int (*)(void*, void*), void*) = nullptr;  // or it has none
   const char* (*nvrtcGetErrorString)(int) = nullptr;
@@ -48,11 +48,11 @@ struct Nvrtc::Table {
 #define LATHE_NVRTC(name, ...)                                          \
   name = reinterpret_cast<int (*)(__VA_ARGS__)>(dlsym(library, #name)); \
   if (name == nullptr) return #name;
-#include "jit/cuda/nvrtc.def"
+#include "jit/cuda/compile/nvrtc.def"
 #undef LATHE_NVRTC
 #define LATHE_NVRTC(name, ...)
 #define LATHE_NVRTC_OPTIONAL(name, ...) name = reinterpret_cast<int (*)(__VA_ARGS__)>(dlsym(library, #name));
-#include "jit/cuda/nvrtc.def"
+#include "jit/cuda/compile/nvrtc.def"
 #undef LATHE_NVRTC
     nvrtcGetErrorString = reinterpret_cast<const char* (*)(int)>(dlsym(library, "nvrtcGetErrorString"));
     return nvrtcGetErrorString == nullptr ? "nvrtcGetErrorString" : nullptr;
