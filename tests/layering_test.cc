@@ -214,7 +214,8 @@ Complaints machine_code(const File& f) {
   static const std::regex kMachine(
       R"(__builtin_ia32_|__builtin_cpu_|<(cpuid|[a-z]*intrin)\.h>|\b_mm[0-9]*_|\btarget\s*\("|GCC target)"
       R"(|\b(asm|__asm__)(\s+volatile|\s+__volatile__)?\s*\(\s*("[^"]|$)|"[=+]?[xv]"\s*\()");
-  static const std::regex kPlaces("(jit/(host|x64)|runtime/walk/x86)/.*|jit/cuda/device_prelude(_integers)?\\.inc");
+  static const std::regex kPlaces(
+      "(jit/(host|x64)|runtime/walk/x86)/.*|jit/cuda/device_(prelude|prelude_integers|groups)\\.inc");
   Complaints out;
   const bool library = f.below("ir") || f.below("ops") || f.below("search") || f.below("jit") || f.below("runtime");
   if (!library || std::regex_match(f.path, kPlaces)) return out;

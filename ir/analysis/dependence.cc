@@ -94,6 +94,16 @@ int64_t tile_of(const Expr& quotient, const Expr& remainder) {
   return tile;
 }
 
+// Different places of a ring: i % c and (i + 1) % c.
+bool other_places(const Expr& x, const Expr& y, const Instance& first, const Instance& second, const Ranges& ranges) {
+  const bool places =
+      x->op == Op::k_mod && y->op == Op::k_mod && is_const_int(x->args[1]) && equal(x->args[1], y->args[1]);
+  if (!places) return false;
+  const Poly apart = add(dimensions({x->args[0]}, first, ranges)[0], dimensions({y->args[0]}, second, ranges)[0], -1);
+  const Expr steps = apart.overflow ? Expr() : to_expr(apart);
+  return steps && is_const_int(steps) && steps->ival % x->args[1]->ival != 0;
+}
+
 bool disjoint(const Access& a, const Access& b, const Instance& first, const Instance& second, const Ranges& ranges,
               bool turns = false) {
   if (a.index.size() != b.index.size()) return false;
@@ -101,6 +111,7 @@ bool disjoint(const Access& a, const Access& b, const Instance& first, const Ins
   for (size_t d = 0; d < x.size(); ++d) {
     const Poly delta = add(x[d], y[d], -1);
     if (never_zero(delta, ranges) || (turns && never_zero_below_steps(delta, ranges))) return true;
+    if (other_places(a.index[d], b.index[d], first, second, ranges)) return true;
   }
   const Canon canon(ranges, false);
   for (size_t d = 0; d < x.size(); ++d) {

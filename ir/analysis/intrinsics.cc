@@ -20,7 +20,10 @@ namespace {
 const std::vector<Intrinsic> kIntrinsics = {
 #define LATHE_INTRINSIC(name, numeric, features, layout, meaning) \
   {#name, meaning, numeric, features, IntrinsicLayout::layout},
-#define LATHE_WARP_INTRINSIC(name, sm, numeric, meaning) {#name, meaning, numeric, 0, IntrinsicLayout::kFragments, sm},
+#define LATHE_WARP_INTRINSIC(name, sm, numeric, meaning) \
+  {#name, meaning, numeric, 0, IntrinsicLayout::kFragments, sm, kWarpLanes},
+#define LATHE_WARPGROUP_INTRINSIC(name, sm, numeric, meaning) \
+  {#name, meaning, numeric, 0, IntrinsicLayout::kFragments, sm, kGroupLanes},
 #include "ir/analysis/intrinsics.def"
 #undef LATHE_INTRINSIC
 };
@@ -310,13 +313,20 @@ class Matcher {
     std::swap(accesses_[1].site, accesses_[2].site);
     return fragments().empty() ? "" : why;
   }
+  // The meaning's extent, or a constant that is a size of its symbol.
+  bool has_extent(const Stmt& is, const Stmt& means) const {
+    if (means.extent->op != Op::k_symbol || equal(is.extent, means.extent)) return equal(is.extent, means.extent);
+    const Symbol& s = *pattern_.kernel.find_symbol(means.extent->name);
+    return is_const_int(is.extent) && is.extent->ival >= s.min && is.extent->ival <= s.max &&
+           is.extent->ival % s.multiple_of == 0;
+  }
   std::string fragments() {
     if (pattern_.copies() && dtype_bytes(type_of(kernel_, site_.statement->target)) != kFragmentCopied)
       return fmt::format("expected {} to have elements of 2 bytes", site_.statement->target);
     for (size_t i = 0; i < site_.scopes.size(); ++i) {
       const Stmt &is = *site_.scopes[i], &means = *pattern_.nest.scopes[i];
-      if (!equal(is.extent, means.extent))
-        return fmt::format("expected scope {} to have extent {}", is.iter, means.extent->ival);
+      if (!has_extent(is, means))
+        return fmt::format("expected scope {} to have extent {}", is.iter, print(means.extent));
       if (i > 0 && is.mark != Mark::none) return fmt::format("expected scope {} to have no mark", is.iter);
       for (const Access& a : accesses_) {
         if (depends(*a.pattern, means.iter) != depends(*a.site, is.iter))
@@ -425,11 +435,11 @@ bool matches_intrinsic(const Kernel& kernel, const Stmt& scope, const Intrinsic&
 
 int warp_lanes(const Stmt& scope) {
   const Intrinsic* row = scope.mark == Mark::tensor ? find_intrinsic(scope.intrinsic) : nullptr;
-  return row != nullptr && row->sm != 0 ? kWarpLanes : 1;
+  return row != nullptr ? row->threads : 1;
 }
 
-std::optional<Fragment> fragment_of(const Stmt& scope, bool write, const std::vector<Expr>& index,
-                                    const std::string& iter) {
+std::vector<Fragment> fragments_of(const Stmt& scope, bool write, const std::vector<Expr>& index,
+                                   const std::string& iter) {
   const Intrinsic* row = find_intrinsic(scope.intrinsic);
   const Meaning* m = row == nullptr ? nullptr : meaning_of(*row);
   Nest site;
@@ -456,11 +466,12 @@ std::optional<Fragment> fragment_of(const Stmt& scope, bool write, const std::ve
       pattern = n.args;
     });
   }
+  std::vector<Fragment> out;
   for (const FragmentRow& f : kFragments) {
     if (std::string_view(f.intrinsic) == row->name && f.buffer == buffer && uses(pattern[f.dim], means.iter))
-      return f.fragment;
+      out.push_back(f.fragment);
   }
-  return {};
+  return out;
 }
 
 }  // namespace lathe::ir

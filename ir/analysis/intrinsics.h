@@ -1,7 +1,6 @@
 // The intrinsic table: a tile instruction is a small Kernel with a name. search tensorizes with it, the interpreter
 // runs its body, a generator emits it. Rows and what a match is: intrinsics.def.
 #pragma once
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -11,7 +10,7 @@
 namespace lathe::ir {
 
 enum class IntrinsicLayout : uint8_t { kAnyLayout, kAdjacent, kFragments };
-inline constexpr int kWarpLanes = 32;  // threads of a warp
+inline constexpr int kWarpLanes = 32, kGroupLanes = 128;  // threads of a warp, and of four that compute together
 
 struct Intrinsic {
   const char* name;     // "mma", "transpose"
@@ -19,7 +18,8 @@ struct Intrinsic {
   uint32_t numeric;     // NumericClass bits it adds
   uint64_t features;    // CpuFeature bits that its code needs
   IntrinsicLayout layout;
-  int sm = 0;  // 0: of CPUs; else a warp's, of GPUs from this compute capability on
+  int sm = 0;       // 0: of CPUs; else of GPUs from this compute capability on
+  int threads = 1;  // that run it together: kWarpLanes, kGroupLanes
 };
 const std::vector<Intrinsic>& intrinsics();
 const Intrinsic* find_intrinsic(std::string_view name);
@@ -32,16 +32,17 @@ int64_t k_step(const Intrinsic& intrinsic);
 // Does the scope's subtree compute what the intrinsic means? *why on refusal.
 bool matches_intrinsic(const Kernel& kernel, const Stmt& scope, const Intrinsic& intrinsic, std::string* why);
 
-// Threads that run a scope together: those of a warp for a scope that is marked with a GPU's instruction, else 1.
+// Threads that run a scope together: those of a warp, or of four, for a scope that is marked with a GPU's instruction,
+// else 1.
 int warp_lanes(const Stmt& scope);
 // A dimension of an operand of a warp's instruction: element e belongs to the threads whose number // step % threads is
 // e // chunk % threads.
 struct Fragment {
   int64_t chunk = 1, threads = 1, step = 1;
 };
-// The dimension that an iterator of a marked scope steps along in one of its accesses; none: the iterator is not in it,
-// or the operand lies elsewhere than in registers. write: the access is the result's.
-std::optional<Fragment> fragment_of(const Stmt& scope, bool write, const std::vector<Expr>& index,
-                                    const std::string& iter);
+// The dimension that an iterator of a marked scope steps along in one of its accesses, divided by all of these; none:
+// the iterator is not in it, or the operand lies elsewhere than in registers. write: the access is the result's.
+std::vector<Fragment> fragments_of(const Stmt& scope, bool write, const std::vector<Expr>& index,
+                                   const std::string& iter);
 
 }  // namespace lathe::ir

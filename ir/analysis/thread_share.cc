@@ -81,12 +81,15 @@ class DimView {
     return {};
   }
   Status add_fragment(const Expr& index, const Stmt& warp, const std::string& iterator) {
-    const std::optional<Fragment> f = fragment_of(warp, a_.write, a_.index, iterator);
-    if (!f) return unsupported("{}[{}] is no operand in registers of {}", a_.buffer, print(index), warp.intrinsic);
+    const std::vector<Fragment> all = fragments_of(warp, a_.write, a_.index, iterator);
+    if (all.empty())
+      return unsupported("{}[{}] is no operand in registers of {}", a_.buffer, print(index), warp.intrinsic);
     const Expr base = simplify(substitute(index, {{iterator, Expr(0)}}), ranges_);
-    if (!proves_divisible(base, f->chunk * f->threads, ranges_))
-      return unsupported("{}[{}] begins at no multiple of {}", a_.buffer, print(index), f->chunk * f->threads);
-    out_.parts.push_back({f->chunk, {&warp, f->step, f->threads}});
+    for (const Fragment& f : all) {
+      if (!proves_divisible(base, f.chunk * f.threads, ranges_))
+        return unsupported("{}[{}] begins at no multiple of {}", a_.buffer, print(index), f.chunk * f.threads);
+      out_.parts.push_back({f.chunk, {&warp, f.step, f.threads}});
+    }
     return {};
   }
 

@@ -23,6 +23,7 @@ class Writer {
   explicit Writer(const DeviceProgram& p) : p_(p) { find_used(p.body); }
 
   std::string run(const std::string& kernel, int blocks) {
+    for (const int columns : group_columns_) line("#define LT_WGMMA_{}", columns);
     line("#include \"{}\"", kPreludeName);
     line("struct lt_args {{");
     for (const DeviceParam& q : p_.params) line("  {}{}* {};", q.written ? "" : "const ", type_of(q), q.name);
@@ -37,6 +38,7 @@ class Writer {
     if (dynamic > 0) line("  LT_DYNAMIC_SHARED(lt_all, {});", dynamic);
     int64_t first = 0;
     for (const DeviceShared& s : p_.shared) {
+      first = (first + s.alignment() - 1) / s.alignment() * s.alignment();
       if (dynamic > 0) line("  {0}* const {1} = ({0}*)(lt_all + {2});", half_name(s.type), s.name, first);
       if (dynamic == 0) line("  LT_SHARED({}, {}, {});", half_name(s.type), s.name, s.count);
       first += s.bytes();
@@ -55,6 +57,7 @@ class Writer {
       look(s.integer);
       look(s.step);
       for (const DevicePlace& at : s.places) look(at.offset);
+      if (s.columns > 0) group_columns_.insert(s.columns);
       find_used(s.body);
       find_used(s.otherwise);
     }
@@ -135,8 +138,11 @@ class Writer {
   std::string place(const DevicePlace& at, const std::string& further = {}) const {
     if (is_local(at))
       return fmt::format("{}[{}{}]", p_.locals[static_cast<size_t>(at.index)].name, integer(at.offset), further);
-    if (is_shared(at))
-      return fmt::format("{} + {}{}", p_.shared[static_cast<size_t>(at.index)].name, integer(at.offset), further);
+    if (is_shared(at)) {
+      const DeviceShared& s = p_.shared[static_cast<size_t>(at.index)];
+      return fmt::format(fmt::runtime(s.swizzled ? "{} + lt_swizzled({}{})" : "{} + {}{}"), s.name, integer(at.offset),
+                         further);
+    }
     return fmt::format("a.{} + {}{}", p_.params[static_cast<size_t>(at.index)].name, integer(at.offset), further);
   }
   int bytes_of(const DevicePlace& at) const { return dtype_bytes(p_.params[static_cast<size_t>(at.index)].type); }
@@ -340,6 +346,21 @@ class Writer {
     line("{}}}", part ? "}" : "");
   }
 
+  // Sums lie together; a tile is named by its first line, as if it were not swizzled.
+  void group(const DeviceStmt& s) {
+    const DevicePlace& c = s.places[0];
+    std::string all =
+        fmt::format("{}, {} + {}", warps_++, p_.locals[static_cast<size_t>(c.index)].name, integer(c.offset));
+    for (size_t i = 0; i < 2; ++i) {
+      const DevicePlace& at = s.places[i + 1];
+      const DeviceTile& t = s.tiles[i];
+      const DeviceShared& in = p_.shared[static_cast<size_t>(at.index)];
+      const int bytes = dtype_bytes(in.type);
+      all += fmt::format(", lt_tile({} + {}, {}, {})", in.name, integer(at.offset), t.lines * bytes, t.panels * bytes);
+    }
+    line("lt_{}_{}<{:d}, {:d}>({});", warp_op(s.warp).name, s.columns, s.tiles[0].across, s.tiles[1].across, all);
+  }
+
   void blocks(const std::string& condition, const DeviceStmt& s) {
     line("if ({}) {{", condition);
     body(s.body);
@@ -401,6 +422,10 @@ class Writer {
           line("lt_barrier({});", barriers_++);
           break;
         case Kind::warp: {
+          if (warp_op(s.warp).goes_on()) {
+            group(s);
+            break;
+          }
           std::string all = fmt::format("{}", warps_++);
           for (const DevicePlace& at : s.places) all += ", " + (is_packed(at) ? packed(at) : place(at));
           line("lt_{}({});", warp_op(s.warp).name, all);
@@ -415,6 +440,18 @@ class Writer {
         case Kind::await:
           line("lt_await({});", s.groups);
           break;
+        case Kind::fence_sums:
+          line("lt_fence_sums();");
+          break;
+        case Kind::fence_shared:
+          line("lt_fence_shared();");
+          break;
+        case Kind::commit_products:
+          line("lt_commit_products({});", warps_++);
+          break;
+        case Kind::await_products:
+          line("lt_await_products({}, {});", warps_++, s.groups);
+          break;
         case Kind::store:
           store(s);
           break;
@@ -426,12 +463,13 @@ class Writer {
   const DeviceProgram& p_;
   std::string out_;
   int indent_ = 0;
-  int barriers_ = 0;            // so far
-  int warps_ = 0;               // of what warps do together, so far
-  std::set<std::string> used_;  // names
-  std::set<int> bits_;          // values whose elements are as they are
-  std::vector<int> lanes_;      // by value
-  std::vector<char> kinds_;     // by value
+  int barriers_ = 0;             // so far
+  int warps_ = 0;                // of what warps do together, so far
+  std::set<std::string> used_;   // names
+  std::set<int> group_columns_;  // N of what groups of warps compute
+  std::set<int> bits_;           // values whose elements are as they are
+  std::vector<int> lanes_;       // by value
+  std::vector<char> kinds_;      // by value
 };
 
 }  // namespace

@@ -37,7 +37,8 @@ constexpr DeviceOpRow kOps[] = {
 };
 
 constexpr WarpOpRow kWarpOps[] = {
-#define LATHE_WARP_OP(id, results, operands, type) {#id, results, operands, ir::DType::type},
+#define LATHE_WARP_OP(id, results, operands, type) {#id, results, operands, ir::DType::type, kWarpThreads},
+#define LATHE_WARPGROUP_OP(id, type) {#id, "f", "tt", ir::DType::type, kGroupThreads},
 #include "jit/cuda/warp_ops.def"
 #undef LATHE_WARP_OP
 };
@@ -62,7 +63,7 @@ class Printer {
     for (const DeviceLocal& l : p_.locals)
       out_ += fmt::format("  local {}{}[{}]\n", type_prefix(l.type), l.name, l.count);
     for (const DeviceShared& s : p_.shared)
-      out_ += fmt::format("  shared {}{}[{}]\n", type_prefix(s.type), s.name, s.count);
+      out_ += fmt::format("  shared {}{}[{}]{}\n", type_prefix(s.type), s.name, s.count, s.swizzled ? " swizzled" : "");
     body(p_.body, 1);
     return std::move(out_);
   }
@@ -145,6 +146,10 @@ class Printer {
         case Kind::warp: {
           std::vector<std::string> all;
           for (const DevicePlace& at : s.places) all.push_back(place(at));
+          for (size_t i = 0; i < std::min(s.tiles.size(), all.size() - 1); ++i)
+            all[i + 1] += fmt::format(" {} {}", s.tiles[i].across ? "across" : "along", s.tiles[i].lines) +
+                          (s.tiles[i].panels == 0 ? "" : fmt::format(" {}", s.tiles[i].panels));
+          if (s.columns > 0) all[0] += fmt::format(" x{}", s.columns);
           const size_t results = std::min(std::string_view(warp_op(s.warp).results).size(), all.size());
           out_ += fmt::format("{} {} from {}\n", warp_op(s.warp).name,
                               fmt::join(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(results), ", "),
@@ -159,6 +164,18 @@ class Printer {
           break;
         case Kind::await:
           out_ += fmt::format("await {}\n", s.groups);
+          break;
+        case Kind::fence_sums:
+          out_ += "fence sums\n";
+          break;
+        case Kind::fence_shared:
+          out_ += "fence shared\n";
+          break;
+        case Kind::commit_products:
+          out_ += "commit products\n";
+          break;
+        case Kind::await_products:
+          out_ += fmt::format("await products {}\n", s.groups);
           break;
         case Kind::store:
           out_ += fmt::format("store{} {} {}\n", lanes(s), place(s.places[0]), operand(s.operands[0]));
@@ -190,8 +207,12 @@ const DeviceOpRow* find_device_op(ir::Op node, ir::DType type, std::string_view 
 
 int dynamic_shared(const DeviceProgram& program) {
   int64_t bytes = 0;
-  for (const DeviceShared& s : program.shared) bytes += s.bytes();
-  return bytes <= kStaticShared ? 0 : static_cast<int>(bytes);
+  bool swizzled = false;
+  for (const DeviceShared& s : program.shared) {
+    bytes = (bytes + s.alignment() - 1) / s.alignment() * s.alignment() + s.bytes();
+    swizzled = swizzled || s.swizzled;
+  }
+  return bytes <= kStaticShared && !swizzled ? 0 : static_cast<int>(bytes);
 }
 
 const WarpOpRow& warp_op(WarpOp op) { return kWarpOps[static_cast<size_t>(op)]; }

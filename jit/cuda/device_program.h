@@ -45,13 +45,17 @@ char value_kind(ir::DType type);
 
 enum class WarpOp : uint8_t {
 #define LATHE_WARP_OP(id, results, operands, type) k_##id,
+#define LATHE_WARPGROUP_OP(id, type) k_##id,
 #include "jit/cuda/warp_ops.def"
 #undef LATHE_WARP_OP
 };
+inline constexpr int kWarpThreads = 32, kGroupThreads = 128;
 struct WarpOpRow {
   const char *name, *results, *operands;
   ir::DType type;
-  bool moves() const { return results[0] == 'h'; }  // elements as they are
+  int threads;                                             // a warp, or a group of four
+  bool moves() const { return results[0] == 'h'; }         // elements as they are
+  bool goes_on() const { return threads > kWarpThreads; }  // its threads do, and wait for the results later
 };
 const WarpOpRow& warp_op(WarpOp op);
 // The instruction of that name; null: a device has none.
@@ -84,12 +88,25 @@ struct DeviceLocal {
   int64_t registers() const { return (count * std::max(ir::dtype_bytes(type), 2) + 3) / 4; }
 };
 
-// Memory of a block, aligned to 16 bytes.
+// Memory of a block, aligned to 16 bytes; where it is swizzled to kSwizzled. Offsets in it are as if it were not
+// swizzled: the address of one is lt_swizzled of it (both preludes), which exchanges the pieces of 16 bytes in each
+// line of 128, differently in eight lines that follow each other.
+inline constexpr int kSwizzled = 1024, kSwizzledLine = 128;
 struct DeviceShared {
   std::string name;  // s0
   int64_t count = 1;
   ir::DType type = ir::DType::f32;  // bf16, f16: a load widens, a store rounds. i32, i64
-  int64_t bytes() const { return (count * dtype_bytes(type) + 15) / 16 * 16; }
+  bool swizzled = false;            // a group of warps computes with it
+  int64_t alignment() const { return swizzled ? kSwizzled : 16; }
+  int64_t bytes() const { return (count * dtype_bytes(type) + alignment() - 1) / alignment() * alignment(); }
+};
+
+// How a factor of a group of warps lies in swizzled memory, in lines of 64 elements of 2 bytes: neighbours are terms,
+// or, across, rows of a (columns of b). `lines` is from one to the 8th line after it, `panels` to the next 64 rows or
+// columns where these are neighbours.
+struct DeviceTile {
+  bool across = false;
+  int64_t lines = 0, panels = 0;  // in elements
 };
 
 // An element: so many from the first one of a parameter, of a local or of shared memory.
@@ -125,7 +142,11 @@ struct DeviceStmt {
     copy,     // `lanes` elements from places[1], of a parameter, on are on their way to places[0] on, of shared memory
     commit,   // the thread's copies since the last commit are a group
     await,    // the thread's groups have arrived, but for the latest `groups`
-    store     // `lanes` elements from places[0] on, `step` apart = operands[0]
+    fence_sums,       // what groups of warps do next sees the sums as the thread has left them
+    fence_shared,     // ... and, after a barrier, what the thread has stored to shared memory
+    commit_products,  // what the group has begun since the last of these belongs together
+    await_products,   // it is done, but for the latest `groups`: sums may be touched, and factors are no longer read
+    store             // `lanes` elements from places[0] on, `step` apart = operands[0]
   };
   Kind kind = Kind::let;
   std::string name;
@@ -135,9 +156,11 @@ struct DeviceStmt {
   int64_t unrolled = 0;  // loop: copies; 0: it runs as a loop
   int distance = 0;      // shuffle: 1, 2, 4, 8 or 16
   bool bits = false;     // load: elements of 2 bytes as they are, two in a register; store: of a constant, the same
-  int groups = 0;        // await
+  int groups = 0;        // await, await_products
   bool whole = false;    // index: of a number, as i32
-  ir::Expr step;         // load, store of several lanes; 1: one access of all of them. take: the largest integer
+  int columns = 0;       // warp, of a group: N of its result
+  std::vector<DeviceTile> tiles;  // and its factors
+  ir::Expr step;  // load, store of several lanes; 1: one access of all of them. take: the largest integer
   int value = -1;
   DeviceOp op = DeviceOp::k_add;
   WarpOp warp = WarpOp::k_mma_bf16;
@@ -176,7 +199,10 @@ std::string print(const DeviceProgram& program);
 //   shared   at most kMostShared bytes; what is loaded was stored somewhere before
 //   bits     elements that are moved as they are have 2 bytes on both sides, go to registers or shared memory, and come
 //            in whole registers where there are several
-//   warp     whole warps; places as the row of warp_ops.def says, of its type, each result a register of its own
+//   warp     whole warps; places as the row of warp_ops.def says, of its type, each result a register of its own; of
+//            groups of four, sums that lie together, and tiles inside of swizzled memory that begin where lines do
+//   products sums and shared memory are handed over by a fence before a group of warps computes with them, and are its
+//            own until it is waited for; nothing is on its way at the end (device_waits.h)
 //   wait     all threads of the block reach a barrier, a shuffle and what warps do together: none stands where a
 //            condition or the length of a loop depends on the thread. Nor may two threads touch an element of shared
 //            memory, one of them storing it, with no barrier in between (device_waits.h)

@@ -41,7 +41,9 @@ class Verifier {
       LATHE_RETURN_IF_ERROR(define(s.name));
       names_.erase(s.name);
       if (s.count < 1) return invalid("shared: {} has {} elements", s.name, s.count);
-      bytes += DeviceShared{s.name, std::min<int64_t>(s.count, kMostShared), s.type}.bytes();
+      if (s.swizzled && (dtype_bytes(s.type) != 2 || 2 * s.count % kSwizzled != 0))
+        return invalid("shared: {} is swizzled, expected whole tiles of {} bytes of elements of 2", s.name, kSwizzled);
+      bytes += DeviceShared{s.name, std::min<int64_t>(s.count, kMostShared), s.type, s.swizzled}.bytes();
     }
     if (bytes > kMostShared) return invalid("shared: {} bytes, expected at most {}", bytes, kMostShared);
     stored_.assign(p_.locals.size(), false);
@@ -230,6 +232,52 @@ class Verifier {
     return {};
   }
 
+  // Of a group of warps.
+  Status group(const DeviceStmt& s) {
+    const WarpOpRow& row = warp_op(s.warp);
+    constexpr int kRows = 64, kTerms = 16, kMostColumns = 256, kLine = kSwizzledLine / 2, kLines = 8;
+    if (apart_ > 0) return invalid("wait: {}, which not all threads reach", row.name);
+    if (p_.threads % row.threads != 0)
+      return invalid("warp: {} by {} threads, expected whole groups of four warps", row.name, p_.threads);
+    if (s.places.size() != 3 || s.tiles.size() != 2)
+      return invalid("warp: {} has {} places and {} tiles, expected 3 and 2", row.name, s.places.size(),
+                     s.tiles.size());
+    if (s.columns < 8 || s.columns > kMostColumns || s.columns % 8 != 0)
+      return invalid("warp: {} of {} columns, expected 8..{}, by 8", row.name, s.columns, kMostColumns);
+    for (const DevicePlace& at : s.places) LATHE_RETURN_IF_ERROR(place(at));
+    const DevicePlace& sums = s.places[0];
+    if (sums.space != Space::local || type_of(sums) != ir::DType::f32)
+      return invalid("warp: {} is no operand 0 of {}", name_of(sums), row.name);
+    DeviceStmt all;
+    all.places = {sums};
+    all.lanes = s.columns / 2;
+    all.step = ir::Expr(1);
+    LATHE_RETURN_IF_ERROR(local(all));
+    if (!stored_[static_cast<size_t>(sums.index)])
+      return invalid("locals: {} is loaded before anything is stored to it", name_of(sums));
+    for (size_t i = 0; i < 2; ++i) {
+      const DevicePlace& at = s.places[i + 1];
+      const DeviceTile& t = s.tiles[i];
+      if (at.space != Space::shared || type_of(at) != row.type)
+        return invalid("warp: {} is no operand {} of {}", name_of(at), i + 1, row.name);
+      const DeviceShared& in = p_.shared[static_cast<size_t>(at.index)];
+      if (!in.swizzled) return invalid("warp: {}, a factor of {}, is not swizzled", in.name, row.name);
+      if (!stored_shared_[static_cast<size_t>(at.index)])
+        return invalid("shared: {} is loaded before anything is stored to it", in.name);
+      // Lines begin where the hardware counts them from: at each eighth one, and terms in it by 16.
+      const ir::Expr in_lines = ir::simplify(ir::mod(at.offset, ir::Expr(kLine * kLines)), copies_);
+      const bool begins = t.across ? ir::is_const_int(in_lines, 0)
+                                   : ir::proves_divisible(at.offset, kTerms, copies_) &&
+                                         ir::interval(in_lines, copies_).hi <= kLine - kTerms;
+      if (!begins || t.lines < kLine * kLines || t.lines % (kLine * kLines) != 0 || t.panels % (kLine * kLines) != 0)
+        return invalid("warp: {}[{}] is not where lines of a tile begin", in.name, print(at.offset));
+      const int64_t lines = i == 0 ? kRows : s.columns;
+      if (t.across ? (lines > kLine && t.panels <= 0) : t.panels != 0)
+        return invalid("warp: {} of {} has panels of {}", in.name, row.name, t.panels);
+    }
+    return {};
+  }
+
   // Whether it may be something else in another thread of the block.
   bool differs(const ir::Expr& e) const {
     bool out = false;
@@ -376,7 +424,14 @@ class Verifier {
       case Kind::barrier:
         return apart_ > 0 ? invalid("wait: a barrier that not all threads reach") : Status();
       case Kind::warp:
-        return warp(s);
+        return warp_op(s.warp).goes_on() ? group(s) : warp(s);
+      case Kind::fence_sums:
+      case Kind::fence_shared:
+      case Kind::commit_products:
+      case Kind::await_products:
+        if (s.groups < 0 || s.groups > kMostStages)
+          return invalid("products: {} groups on their way, expected 0..{}", s.groups, kMostStages);
+        return apart_ > 0 ? invalid("products: a fence or a wait that not all threads reach") : Status();
       case Kind::copy:
         return copy(s);
       case Kind::commit:
@@ -434,6 +489,7 @@ class Verifier {
 
 Status verify(const DeviceProgram& program) {
   LATHE_RETURN_IF_ERROR(Verifier(program).run());
+  LATHE_RETURN_IF_ERROR(check_products(program));
   return check_waits(program);
 }
 

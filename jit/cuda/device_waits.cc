@@ -5,6 +5,7 @@
 #include <deque>
 #include <iterator>
 #include <map>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -22,6 +23,7 @@ namespace {
 constexpr int kNobody = -1, kSeveral = -2;  // else the number of a thread
 constexpr int64_t kMostTurns = 256;         // of a loop that are gone through one by one
 constexpr int64_t kLeastTurns = 3;
+constexpr int64_t kLine = kSwizzledLine / 2;  // elements
 
 // Who has touched an element since the last barrier.
 struct Touch {
@@ -33,6 +35,14 @@ struct State {
   explicit State(size_t count) : touched(count), arriving(count, 0) {}
   std::vector<Touch> touched;
   std::vector<char> arriving;
+  // Lines that groups of warps may read still: since the last commit, and in groups, the oldest first.
+  std::set<size_t> reads;
+  std::deque<std::set<size_t>> read_groups;
+  bool is_read(size_t element) const {
+    const auto line = element / static_cast<size_t>(kLine);
+    return reads.count(line) != 0 ||
+           std::any_of(read_groups.begin(), read_groups.end(), [&](const auto& g) { return g.count(line) != 0; });
+  }
   Group open;                // since the last commit
   std::deque<Group> groups;  // the oldest first
 };
@@ -53,7 +63,7 @@ class Checker {
     size_t count = 0;
     for (const DeviceShared& s : p_.shared) {
       first_.push_back(count);
-      count += static_cast<size_t>(s.count);
+      count += static_cast<size_t>((s.count + kLine - 1) / kLine * kLine);
     }
     look(p_.body);
     ThreadValues thread(static_cast<size_t>(p_.threads));
@@ -78,7 +88,8 @@ class Checker {
     Found all;
     for (const DeviceStmt& s : list) {
       const Found a = look(s.body), b = look(s.otherwise);
-      const bool counts = s.kind == DeviceStmt::Kind::commit || s.kind == DeviceStmt::Kind::await;
+      const bool counts = s.kind == DeviceStmt::Kind::commit || s.kind == DeviceStmt::Kind::await ||
+                          s.kind == DeviceStmt::Kind::commit_products || s.kind == DeviceStmt::Kind::await_products;
       Found here{a.touches || b.touches || counts, a.waits || b.waits || s.kind == DeviceStmt::Kind::barrier};
       here.touches |= std::any_of(s.places.begin(), s.places.end(),
                                   [](const DevicePlace& at) { return at.space == DevicePlace::Space::shared; });
@@ -127,7 +138,14 @@ class Checker {
       case Kind::store:
         return found.touches ? access(s, mask, state) : Status();
       case Kind::warp:
+        if (warp_op(s.warp).goes_on()) return group(s, mask, state);
         return found.touches ? warp(s, mask, state) : Status();
+      case Kind::commit_products:
+        state.read_groups.push_back(std::exchange(state.reads, {}));
+        return {};
+      case Kind::await_products:
+        while (state.read_groups.size() > static_cast<size_t>(s.groups)) state.read_groups.pop_front();
+        return {};
       default:
         return {};
     }
@@ -172,6 +190,12 @@ class Checker {
       to.arriving[i] |= from.arriving[i];
     }
     join(to.open, from.open);
+    to.reads.insert(from.reads.begin(), from.reads.end());
+    while (to.read_groups.size() < from.read_groups.size()) to.read_groups.emplace_front();
+    for (size_t i = 0; i < from.read_groups.size(); ++i) {
+      const auto& g = from.read_groups[from.read_groups.size() - 1 - i];
+      to.read_groups[to.read_groups.size() - 1 - i].insert(g.begin(), g.end());
+    }
     // The latest of both belong together: a wait counts from there.
     while (to.groups.size() < from.groups.size()) to.groups.emplace_front();
     for (size_t i = 0; i < from.groups.size(); ++i)
@@ -243,6 +267,8 @@ class Checker {
   Status touch(size_t element, int thread, bool stores, State& state) const {
     if (state.arriving[element] != 0)
       return ir::invalid("async: {} may be touched before its copy has arrived", name_of(element));
+    if (stores && state.is_read(element))
+      return ir::invalid("products: {} is stored to while products may read it", name_of(element));
     Touch& t = state.touched[element];
     const int rival = other(t.writer, thread) ? t.writer : stores && other(t.reader, thread) ? t.reader : kNobody;
     if (rival != kNobody) return conflict(name_of(element), rival, thread);
@@ -316,6 +342,50 @@ class Checker {
         }
       }
       LATHE_RETURN_IF_ERROR(read_by_several(shared, anywhere, state));
+    }
+    return {};
+  }
+
+  // All threads of a group read its factors, until it has been waited for.
+  Status group(const DeviceStmt& s, const Mask& mask, State& state) const {
+    constexpr int64_t kRows = 64, kTerms = 16, kLines = 8;
+    for (size_t i = 1; i < s.places.size(); ++i) {
+      const DeviceTile& t = s.tiles[i - 1];
+      const auto shared = static_cast<size_t>(s.places[i].index);
+      const std::string& name = p_.shared[shared].name;
+      const ThreadValues offset = names_.of(s.places[i].offset);
+      const int64_t lines = i == 1 ? kRows : s.columns;
+      const auto element_of = [&](int64_t line, int64_t term) {
+        return t.across ? line / kLine * t.panels + line % kLine + term / kLines * t.lines + term % kLines * kLine
+                        : line / kLines * t.lines + line % kLines * kLine + term;
+      };
+      const int64_t size = element_of(lines - 1, kTerms - 1) + 1;
+      std::set<size_t> begun;
+      for (size_t g = 0; g < mask.size(); g += static_cast<size_t>(kGroupThreads)) {
+        const Interval& first = in(offset, g);
+        if (mask[g] == 0) continue;
+        for (size_t u = g; u < g + static_cast<size_t>(kGroupThreads); ++u) {
+          if (in(offset, u).lo != first.lo || in(offset, u).hi != first.hi)
+            return ir::invalid("products: threads {} and {} do not agree where {} lies", g, u, name);
+        }
+        if (first.lo < 0 || first.hi > p_.shared[shared].count - size)
+          return ir::invalid("products: {}[{}..{}] may lie outside of {} elements", name, first.lo, first.hi,
+                             p_.shared[shared].count);
+        if (!begun.insert(static_cast<size_t>(first.lo)).second) continue;
+        const auto read = [&](int64_t at) -> Status {
+          const size_t element = first_[shared] + static_cast<size_t>(at);
+          LATHE_RETURN_IF_ERROR(touch(element, kSeveral, false, state));
+          state.reads.insert(element / static_cast<size_t>(kLine));
+          return {};
+        };
+        if (first.lo < first.hi) {  // one of several places
+          for (int64_t at = first.lo; at < first.hi + size; ++at) LATHE_RETURN_IF_ERROR(read(at));
+          continue;
+        }
+        for (int64_t line = 0; line < lines; ++line) {
+          for (int64_t term = 0; term < kTerms; ++term) LATHE_RETURN_IF_ERROR(read(first.lo + element_of(line, term)));
+        }
+      }
     }
     return {};
   }

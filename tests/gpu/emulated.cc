@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -100,10 +101,16 @@ double get(const char* from, ir::DType type) {
   return static_cast<double>(x);
 }
 
+// In which order threads run, and when copies arrive and products are computed.
+struct Way {
+  Order order = Order::forward;
+  Copies copies = Copies::late;
+  Products products = Products::late;
+};
+
 // programs: of the leaves. What went wrong; empty: nothing.
 std::string run(const ir::LaunchKernel& cut, const std::vector<jit::DeviceProgram>& programs,
-                const ir::SymbolValues& symbols, Tensors& tensors, Order order, Copies copies,
-                BankCounts* banks = nullptr) {
+                const ir::SymbolValues& symbols, Tensors& tensors, const Way& way, BankCounts* banks = nullptr) {
   const ir::Kernel& k = cut.kernel;
   std::vector<std::vector<char>> memory;
   std::vector<std::vector<int64_t>> offsets;
@@ -135,7 +142,7 @@ std::string run(const ir::LaunchKernel& cut, const std::vector<jit::DeviceProgra
     kernel->ask_for_shared(jit::dynamic_shared(programs[static_cast<size_t>(l.leaf)]));
     Accesses accesses;
     const std::string why = kernel->run(static_cast<unsigned>(blocks), static_cast<unsigned>(kernel->threads()),
-                                        args.data(), order, accesses, banks, copies);
+                                        args.data(), way.order, accesses, banks, way.copies, way.products);
     if (!why.empty()) return why;
   }
   for (int p = 0; p < k.num_params(); ++p) {
@@ -160,9 +167,18 @@ std::vector<jit::DeviceProgram> lowered(const ir::LaunchKernel& cut) {
   return out;
 }
 
-// Orders of the threads, and when copies arrive.
-constexpr std::pair<Order, Copies> kWays[] = {
-    {Order::forward, Copies::late}, {Order::backward, Copies::early}, {Order::shuffled, Copies::late}};
+constexpr Way kWays[] = {{Order::forward, Copies::late, Products::late},
+                         {Order::backward, Copies::early, Products::late},
+                         {Order::shuffled, Copies::late, Products::late},
+                         {Order::shuffled, Copies::early, Products::early}};
+constexpr size_t kWaysOfThreads = 3;  // where groups of warps compute nothing
+
+size_t ways_of(const std::vector<jit::DeviceProgram>& programs) {
+  const bool products = std::any_of(programs.begin(), programs.end(), [](const jit::DeviceProgram& p) {
+    return std::any_of(p.shared.begin(), p.shared.end(), [](const jit::DeviceShared& s) { return s.swizzled; });
+  });
+  return products ? std::size(kWays) : kWaysOfThreads;
+}
 
 // The first output that is not what the interpreter gives, relative to the larger of 1 and the value; empty: none.
 std::string difference(const ir::Kernel& kernel, const Tensors& want, const Tensors& got, double bound) {
@@ -177,15 +193,6 @@ std::string difference(const ir::Kernel& kernel, const Tensors& want, const Tens
     }
   }
   return "";
-}
-
-void run(const ir::Kernel& scheduled, const ir::SymbolValues& symbols, Tensors& tensors, Order order,
-         Copies copies = Copies::late) {
-  const auto cut = search::cut_launches(scheduled);
-  ASSERT_TRUE(cut.ok()) << cut.status().to_string();
-  const std::vector<jit::DeviceProgram> programs = lowered(*cut);
-  ASSERT_EQ(programs.size(), cut->leaves.size());
-  ASSERT_EQ(run(*cut, programs, symbols, tensors, order, copies), "") << cut->leaves[0].text << print(programs[0]);
 }
 
 }  // namespace
@@ -215,7 +222,11 @@ Tensors inputs_of(const ir::Kernel& kernel, const ir::SymbolValues& symbols) {
 }
 
 void emulate(const ir::Kernel& scheduled, const ir::SymbolValues& symbols, Tensors& tensors) {
-  run(scheduled, symbols, tensors, Order::forward);
+  const auto cut = search::cut_launches(scheduled);
+  ASSERT_TRUE(cut.ok()) << cut.status().to_string();
+  const std::vector<jit::DeviceProgram> programs = lowered(*cut);
+  ASSERT_EQ(programs.size(), cut->leaves.size());
+  ASSERT_EQ(run(*cut, programs, symbols, tensors, Way{}), "") << cut->leaves[0].text << print(programs[0]);
 }
 
 std::string failure_of(const jit::DeviceProgram& program, const ir::Kernel& scheduled, const ir::SymbolValues& symbols,
@@ -225,9 +236,9 @@ std::string failure_of(const jit::DeviceProgram& program, const ir::Kernel& sche
   Tensors want = inputs_of(scheduled, symbols);
   EXPECT_TRUE(ir::interpret(scheduled, symbols, want).ok());
   std::string why;
-  for (const auto& [order, copies] : kWays) {
+  for (size_t i = 0; i < ways_of({program}); ++i) {
     Tensors tensors = inputs_of(scheduled, symbols);
-    if (why.empty()) why = run(*cut, {program}, symbols, tensors, order, copies);
+    if (why.empty()) why = run(*cut, {program}, symbols, tensors, kWays[i]);
     if (why.empty()) why = difference(scheduled, want, tensors, bound);
   }
   return why;
@@ -238,7 +249,7 @@ BankCounts bank_conflicts(const ir::Kernel& scheduled, const ir::SymbolValues& s
   const auto cut = search::cut_launches(scheduled);
   EXPECT_TRUE(cut.ok()) << cut.status().to_string();
   Tensors tensors = inputs_of(scheduled, symbols);
-  EXPECT_EQ(run(*cut, lowered(*cut), symbols, tensors, Order::forward, Copies::late, &out), "");
+  EXPECT_EQ(run(*cut, lowered(*cut), symbols, tensors, Way{}, &out), "");
   return out;
 }
 
@@ -247,9 +258,13 @@ void expect_as_interpreted(const ir::Kernel& scheduled, const ir::SymbolValues& 
   Tensors want = inputs;
   const ir::Status interpreted = ir::interpret(scheduled, symbols, want);
   ASSERT_TRUE(interpreted.ok()) << interpreted.to_string();
-  for (const auto& [order, copies] : kWays) {
+  const auto cut = search::cut_launches(scheduled);
+  ASSERT_TRUE(cut.ok()) << cut.status().to_string();
+  const std::vector<jit::DeviceProgram> programs = lowered(*cut);
+  ASSERT_EQ(programs.size(), cut->leaves.size());
+  for (size_t i = 0; i < ways_of(programs); ++i) {
     Tensors got = inputs;
-    run(scheduled, symbols, got, order, copies);
+    ASSERT_EQ(run(*cut, programs, symbols, got, kWays[i]), "") << cut->leaves[0].text << print(programs[0]);
     ASSERT_EQ(difference(scheduled, want, got, bound), "") << print(scheduled);
   }
 }

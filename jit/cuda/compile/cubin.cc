@@ -15,7 +15,7 @@ using ir::Status;
 
 namespace {
 
-constexpr uint64_t kAnyForm = 0x1ff, kFma = 0x023;  // of an operation, whatever its operands are
+constexpr uint64_t kAnyForm = 0x1ff, kFma = 0x023, kGroupMma = 0x1f0;  // of an operation, whatever its operands are
 // Under the predicate !PT an instruction does nothing: ptxas puts such loads beside asynchronous copies.
 constexpr int kPredicate = 12, kNever = 0xf;
 constexpr int kMachineCuda = 190, kAbiOfNewerFiles = 8;
@@ -137,6 +137,7 @@ class Reader {
           break;
         default:
           if ((low & kAnyForm) == kFma) ++out_.fma;
+          if ((low & kAnyForm) == kGroupMma) ++out_.group_mma;
           break;
       }
     }

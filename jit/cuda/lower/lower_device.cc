@@ -9,6 +9,7 @@
 #include "ir/core/text_form.h"
 #include "jit/cuda/lower/guards.h"
 #include "jit/cuda/lower/lowering.h"
+#include "jit/cuda/lower/product_waits.h"
 #include "jit/cuda/lower/taken_sizes.h"
 
 namespace lathe::jit {
@@ -122,6 +123,7 @@ Result<DeviceProgram> DeviceLowering::run() {
     rest = ir::iter(name);
   }
   LATHE_RETURN_IF_ERROR(body(inner->body, out_.threads, out_.body));
+  place_product_waits(out_);
   return std::move(out_);
 }
 

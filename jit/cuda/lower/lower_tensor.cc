@@ -43,8 +43,10 @@ Status DeviceLowering::tensor(const Stmt& s, int64_t threads, List& to) {
   out.kind = DeviceStmt::Kind::warp;
   const WarpOpRow* row = find_warp_op(s.intrinsic, &out.warp);
   if (row == nullptr) return unsupported("scope {} is {}, which no GPU has", s.iter, s.intrinsic);
-  if (threads != ir::kWarpLanes)
-    return unsupported("{} threads share out {} in scope {}, expected a warp", threads, s.intrinsic, s.iter);
+  if (threads != row->threads)
+    return unsupported("{} threads share out {} in scope {}, expected {}", threads, s.intrinsic, s.iter,
+                       row->goes_on() ? "four warps" : "a warp");
+  if (row->goes_on()) return warpgroup(s, std::move(out), to);
   const Nest nest(s);
   const auto add = [&](const std::string& buffer, const std::vector<Expr>& index, const At& at) {
     Result<DevicePlace> place = element(buffer, index, at);

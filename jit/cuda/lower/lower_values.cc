@@ -151,8 +151,16 @@ Result<DeviceStmt> DeviceLowering::access(const std::string& name, const std::ve
   // From lane to lane; what else is in it, such as the place in a ring, is the same in all.
   const Expr lane = ir::iter(vector_->iter), here = ir::simplify(offset, ranges_);
   s.step = ir::simplify(ir::substitute(here, {{vector_->iter, lane + Expr(1)}}) - here);
-  if (ir::uses(s.step, vector_->iter))
-    return unsupported("{} is used at {}, expected an affine place", name, print(offset));
+  if (ir::uses(s.step, vector_->iter)) {  // lanes that do not leave a tile of the layout
+    const auto lane_at = [&](int64_t l) {
+      return ir::simplify(ir::substitute(offset, {{vector_->iter, Expr(l)}}), ranges_);
+    };
+    s.step = ir::simplify(lane_at(1) - lane_at(0), ranges_);
+    for (int64_t l = 2; l < lanes_; ++l) {
+      if (!ir::is_const_int(ir::simplify(lane_at(l) - lane_at(0) - Expr(l) * s.step, ranges_), 0))
+        return unsupported("{} is used at {}, expected an affine place", name, print(offset));
+    }
+  }
   at.offset = ir::simplify(ir::substitute(offset, {{vector_->iter, Expr(0)}}), ranges_);
   s.places = {std::move(at)};
   s.lanes = ir::is_const_int(s.step, 0) ? 1 : lanes_;

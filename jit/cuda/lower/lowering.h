@@ -1,6 +1,6 @@
 // The making of a device program, in parts: lower_device.cc has scopes and who runs them, lower_reduce.cc what threads
-// reduce together, lower_tensor.cc what warps do together, lower_values.cc what the statements compute and where
-// elements lie.
+// reduce together, lower_tensor.cc what warps do together, lower_wgmma.cc what groups of warps do, lower_values.cc what
+// the statements compute and where elements lie.
 #pragma once
 #include <map>
 #include <string>
@@ -36,6 +36,12 @@ class DeviceLowering {
   ir::Status tensor(const ir::Stmt& s, int64_t threads, List& to);
   ir::Result<DevicePlace> element(const std::string& buffer, const std::vector<ir::Expr>& index,
                                   const std::vector<std::pair<std::string, ir::Expr>>& at) const;
+  // What a group of warps does together (lower_wgmma.cc).
+  ir::Status warpgroup(const ir::Stmt& s, DeviceStmt out, List& to);
+  ir::Result<DeviceTile> tile_of(const std::string& buffer, const std::vector<ir::Expr>& index, const std::string& line,
+                                 int64_t lines, const std::string& term) const;
+  ir::Result<int64_t> tile_step(const std::string& buffer, const std::vector<ir::Expr>& index, const std::string& line,
+                                int64_t by, const std::string& term, int64_t terms) const;
   // Where all threads meet: what stands before it runs under the guards around it, and what it waits for under none.
   ir::Status waiting(const std::vector<ir::Stmt>& list, int64_t threads, List& to);
   void guarded(List&& what, List& to);

@@ -5,6 +5,7 @@
 #include <deque>
 
 #include "ir/analysis/dependence.h"
+#include "ir/analysis/intrinsics.h"
 #include "ir/core/names.h"
 #include "ir/core/text_form.h"
 #include "jit/cuda/device_program.h"
@@ -88,8 +89,8 @@ class Planner {
 
   // Whether the two are of different places of a ring, in the same iteration of the first `common` scopes.
   bool of_other_places(const Access& a, const Access& b, size_t common) const {
-    if (plan_.rings.count(a.buffer) == 0) return false;
     const ir::Buffer& ring = *leaf_.find_buffer(a.buffer);
+    if (ring.place != Place::shared || ring.dims.empty() || !ir::is_const_int(ring.dims[0])) return false;
     const Expr x = number_in(ring, a), y = number_in(ring, b);
     if (!x || !y) return false;
     for (const Access* of : {&a, &b}) {
@@ -103,13 +104,15 @@ class Planner {
 
   // Of a list that several threads go through. loop: the one it is the body of, or null.
   Status list(const std::vector<Stmt>& body, const Scopes& outer, const Stmt* loop) {
+    LATHE_RETURN_IF_ERROR(inside_of(body, outer));
     std::vector<std::vector<Access>> accesses;
     for (const Stmt& s : body) accesses.push_back(shared_accesses(s, outer));
     size_t since = 0;  // the last barrier
     bool any = false;
     for (size_t j = 0; j < body.size(); ++j) {
+      const std::vector<Access> next = first_accesses(body[j], outer, accesses[j]);
       for (size_t i = since; i < j; ++i) {
-        if (!meet(accesses[i], accesses[j], outer.size())) continue;
+        if (!meet(accesses[i], next, outer.size())) continue;
         plan_.barrier_before.insert(&body[j]);
         since = j;
         any = true;
@@ -121,12 +124,25 @@ class Planner {
       size_t first = body.size();
       for (size_t j = body.size(); j-- > 0;)
         if (plan_.barrier_before.count(&body[j]) != 0) first = j;
-      for (size_t j = any ? since : 0; j < body.size(); ++j) {
-        for (size_t i = 0; i < first; ++i) {
-          if (meet(accesses[j], accesses[i], outer.size() - 1)) plan_.barrier_last.insert(loop);
+      const auto meets_later = [&](size_t i) {
+        for (size_t j = any ? since : 0; j < body.size(); ++j) {
+          if (meet(accesses[j], accesses[i], outer.size() - 1)) return true;
         }
+        return false;
+      };
+      size_t next = 0;  // that a thread may not begin before all have come
+      while (next < first && !meets_later(next)) ++next;
+      if (next < first && goes_on(*loop)) {
+        plan_.barrier_before.insert(&body[next]);
+      } else if (next < first) {
+        plan_.barrier_last.insert(loop);
       }
     }
+    return {};
+  }
+
+  // Of the scopes in a list.
+  Status inside_of(const std::vector<Stmt>& body, const Scopes& outer) {
     for (const Stmt& s : body) {
       if (s.kind != Stmt::Kind::scope) continue;
       Scopes inside = outer;
@@ -140,6 +156,28 @@ class Planner {
       }
     }
     return {};
+  }
+
+  // What a statement does before threads meet in it: of a loop in which they do each turn, what stands before that.
+  std::vector<Access> first_accesses(const Stmt& s, const Scopes& outer, const std::vector<Access>& all) const {
+    if (s.kind != Stmt::Kind::scope || s.mark != Mark::none || !goes_on(s)) return all;
+    Scopes inside = outer;
+    inside.push_back(&s);
+    std::vector<Access> out;
+    for (const Stmt& child : s.body) {
+      if (plan_.barrier_before.count(&child) != 0) return out;
+      const std::vector<Access> more = shared_accesses(child, inside);
+      out.insert(out.end(), more.begin(), more.end());
+    }
+    return all;
+  }
+
+  // Whether something is begun in it that need not be done at its end: what comes before it in the next turn may go on
+  // meanwhile.
+  static bool goes_on(const Stmt& loop) {
+    bool out = false;
+    ir::for_each_stmt(loop.body, [&](const Stmt& s) { out = out || ir::warp_lanes(s) > ir::kWarpLanes; });
+    return out;
   }
 
   // Statements of a vector scope that several threads run: nothing waits between them.

@@ -5,6 +5,7 @@
 
 #include "search/gpu/chain_schedule.h"
 #include "search/gpu/product_schedule.h"
+#include "search/gpu/tensor/hopper_schedule.h"
 #include "search/gpu/tensor/tensor_schedule.h"
 
 namespace lathe::search {
@@ -15,6 +16,7 @@ namespace {
 
 // Threads of a block, beside the default's. More of them share less work each; fewer leave room for other blocks.
 constexpr int64_t kBlocks[] = {128, 512, 64, 1024};
+constexpr size_t kOtherTiles = 2;  // of one warp's instructions, where groups of warps have their own
 
 }  // namespace
 
@@ -35,7 +37,15 @@ Result<std::vector<Scheduled>> device_candidates(const GeneralKernel& general, c
       if (out.size() < most) add(chain_schedule(general, sizes, block));
     }
   }
-  if (const Result<Scheduled> tensor = tensor_schedule(general, sizes, target); tensor.ok() && known(*tensor)) {
+  bool groups = false;
+  if (const Result<std::vector<GroupTile>> tiles = group_tiles_of(general, sizes, target); tiles.ok()) {
+    groups = true;
+    for (const GroupTile& tile : *tiles) {
+      if (out.size() + kOtherTiles < most) add(hopper_schedule(general, tile));
+    }
+  }
+  if (const Result<Scheduled> tensor = tensor_schedule(general, sizes, target);
+      tensor.ok() && (groups || known(*tensor))) {
     LATHE_ASSIGN(const std::vector<TensorTile> tiles, tensor_tiles_of(general, sizes, target));
     for (const TensorTile& tile : tiles) {
       if (out.size() < most) add(tensor_schedule(general, tile));

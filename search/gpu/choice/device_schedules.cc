@@ -25,6 +25,7 @@ ir::Result<Scheduled> anywhere(const GeneralKernel& general, const ir::SymbolVal
 using MakeSchedule = ir::Result<Scheduled> (*)(const GeneralKernel&, const ir::SymbolValues&, const ir::GpuTarget&);
 constexpr MakeSchedule kSchedules[] = {anywhere<decoded_schedule>,
                                        anywhere<gemv_schedule>,
+                                       hopper_schedule,
                                        tensor_schedule,
                                        product_schedule,
                                        anywhere<outputs_schedule>,

@@ -221,7 +221,8 @@ class Writer {
   const std::string r_, c_;  // of m_ and n_: the rows of the instruction, and its columns
 };
 
-// A product of two matrices of one type of 2 bytes, each a factor that is widened.
+}  // namespace
+
 Result<ProductForm> tensor_form(const Kernel& kernel) {
   LATHE_ASSIGN(ProductForm out, product_form(kernel));
   const Stmt& term = out.k->body[0];
@@ -240,8 +241,6 @@ Result<ProductForm> tensor_form(const Kernel& kernel) {
   if (out.operands[0].dims != 2 || out.operands[1].dims != 2) return no("expected matrices");
   return out;
 }
-
-}  // namespace
 
 Result<Scheduled> tensor_schedule(const GeneralKernel& general, const TensorTile& tile) {
   LATHE_RETURN_IF_ERROR(check_tile(tile));

@@ -2,10 +2,14 @@
 #pragma once
 #include "ir/base/gpu_target.h"
 #include "search/gpu/general_kernel.h"
+#include "search/gpu/product_form.h"
 #include "search/gpu/tensor/tensor_tiles.h"
 #include "search/moves/schedule.h"
 
 namespace lathe::search {
+
+// UNSUPPORTED: it is no sum of products of two matrices of one type of 2 bytes, each a factor that is widened.
+ir::Result<ProductForm> tensor_form(const ir::Kernel& kernel);
 
 // Tiles for it, the best first. UNSUPPORTED: it is no sum of products of two matrices of bf16, or of f16.
 ir::Result<std::vector<TensorTile>> tensor_tiles_of(const GeneralKernel& general, const ir::SymbolValues& sizes,

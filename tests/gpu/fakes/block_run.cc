@@ -12,10 +12,12 @@ namespace {
 constexpr size_t kStack = 64 * 1024;
 constexpr int kWarp = 32;
 constexpr uintptr_t kCopied = 4;  // bytes that copies bring at least
+constexpr size_t kGroup = 128;
 }  // namespace
 
 std::string BlockRun::run(const std::vector<int>& order, bool shuffled) {
   threads_.resize(order.size());
+  group_runs_.resize(order.size() / kGroup);
   std::mt19937 random(static_cast<unsigned>(order.size()));
   std::vector<int> turn = order;
   for (;;) {
@@ -27,7 +29,7 @@ std::string BlockRun::run(const std::vector<int>& order, bool shuffled) {
       ran = true;
     }
     if (!why_.empty()) break;
-    const bool released = release();
+    const bool released = release(shuffled ? &random : nullptr);
     if (!ran && !released) break;
     if (shuffled) std::shuffle(turn.begin(), turn.end(), random);
   }
@@ -37,6 +39,7 @@ std::string BlockRun::run(const std::vector<int>& order, bool shuffled) {
     fail("thread " + std::to_string(waiting - threads_.begin()) + " waits for threads that never come");
   if (banks_ != nullptr) bank_log_.finish(*banks_);
   if (!arriving_.empty()) fail("copies are on their way at the end");
+  if (!reading_.empty()) fail("products are on their way at the end");
   return why_;
 }
 
@@ -92,7 +95,7 @@ void BlockRun::warp(int number, void (*all)(void* const*), void* mine) {
 }
 
 // Lets those go on that all others of their group have joined. Whether there are any.
-bool BlockRun::release() {
+bool BlockRun::release(std::mt19937* random) {
   bool any = false;
   const auto all = [&](size_t from, size_t to, State state) {
     return std::all_of(threads_.begin() + static_cast<std::ptrdiff_t>(from),
@@ -117,9 +120,24 @@ bool BlockRun::release() {
     for (size_t t = from; t < to; ++t) threads_[t].state = State::ready;
     any = true;
   }
+  std::vector<size_t> groups;
+  for (size_t from = 0; from + kGroup <= threads_.size(); from += kGroup) {
+    if (all(from, from + kGroup, State::at_group)) groups.push_back(from);
+  }
+  if (random != nullptr && groups.size() > 1) {
+    // One of them runs ahead, until the next barrier.
+    const bool there = std::find(groups.begin(), groups.end(), ahead_) != groups.end();
+    groups = {there ? ahead_ : groups[(*random)() % groups.size()]};
+  }
+  for (const size_t from : groups) {
+    threads_[from].together(from);
+    for (size_t t = from; t < from + kGroup; ++t) threads_[t].state = State::ready;
+    any = true;
+  }
   if (!any && all(0, threads_.size(), State::at_barrier)) {
     for (Thread& t : threads_) t.state = State::ready;
     if (banks_ != nullptr) bank_log_.finish(*banks_);
+    if (random != nullptr && !group_runs_.empty()) ahead_ = (*random)() % group_runs_.size() * kGroup;
     ++turn_;
     any = true;
   }
@@ -127,6 +145,7 @@ bool BlockRun::release() {
 }
 
 void BlockRun::note(const void* p, int bytes, int element, bool store) {
+  if (store) note_stored(reinterpret_cast<uintptr_t>(p), bytes);
   for (Touch* t : touched(p, bytes, element)) {
     const bool written = t->writer >= 0 && t->writer != current_;
     const bool read = t->readers || (t->reader >= 0 && t->reader != current_);
@@ -204,8 +223,9 @@ void BlockRun::arrive(const std::vector<Copy>& group) {
 }
 
 void BlockRun::note_shared(void* p, unsigned long bytes) {
-  if (std::find(shared_.begin(), shared_.end(), p) != shared_.end()) return;
-  shared_.push_back(p);
+  const std::pair place(reinterpret_cast<uintptr_t>(p), bytes);
+  if (std::find(shared_.begin(), shared_.end(), place) != shared_.end()) return;
+  shared_.push_back(place);
   std::fill_n(static_cast<unsigned char*>(p), bytes, 0xff);  // a NaN of every type
 }
 

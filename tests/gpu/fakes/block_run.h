@@ -5,15 +5,26 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <random>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "tests/gpu/fakes/bank_log.h"
 
 namespace lathe::test {
+
+// As in the host's prelude.
+struct GroupProduct {
+  float* sums;
+  int count;
+  unsigned long long a, b;
+  void (*compute)(float* const* sums, unsigned long long a, unsigned long long b);
+  void (*pieces)(unsigned long long a, unsigned long long b, void (*each)(const void*));
+};
 
 class BlockRun {
  public:
@@ -40,12 +51,19 @@ class BlockRun {
   void end_group();
   void wait_groups(int groups);
   void copies_arrive_late(bool late) { late_ = late; }
+  // Products that four warps begin together: computed at once, or when they are waited for, and their sums are none
+  // until then; which of the two no thread may tell.
+  void start_product(int number, const GroupProduct& product);
+  void end_products(int number);
+  void wait_products(int number, int groups);
+  void hand_over(bool shared);
+  void products_are_late(bool late) { products_late_ = late; }
   void note_banks(int site, const void* p, int bytes) {
     if (banks_ != nullptr) bank_log_.note(current_, site, p, bytes);
   }
 
  private:
-  enum class State : uint8_t { fresh, ready, at_barrier, at_shuffle, at_warp, done };
+  enum class State : uint8_t { fresh, ready, at_barrier, at_shuffle, at_warp, at_group, done };
   struct Copy {
     char* to;
     const char* from;
@@ -59,8 +77,22 @@ class BlockRun {
     void (*all)(void* const*) = nullptr;
     void* mine = nullptr;
     float given = 0, got = 0;
-    std::vector<Copy> open;                // since the last group
-    std::deque<std::vector<Copy>> groups;  // on their way, the oldest first
+    std::vector<Copy> open;                      // since the last group
+    std::deque<std::vector<Copy>> groups;        // on their way, the oldest first
+    std::function<void(size_t first)> together;  // what its group does when all of its threads have come
+    const GroupProduct* product = nullptr;       // that it begins with its group
+    bool sums_handed = false;
+  };
+  // Of a group of four warps: products begun, each with the sums of its threads and what it reads.
+  struct Product {
+    std::vector<float*> sums;
+    GroupProduct of;
+    std::vector<uintptr_t> pieces;
+  };
+  struct Group {
+    std::vector<Product> open;
+    std::deque<std::vector<Product>> groups;
+    std::unordered_map<float*, float> true_sums;  // of those on their way, before them
   };
   struct Touch {
     int64_t turn = -1;  // barriers before it
@@ -71,13 +103,21 @@ class BlockRun {
   static void start(unsigned low, unsigned high);
   void wait(State state, int place);
   void resume(int thread);
-  bool release();
+  // random: of several groups that may go on one does.
+  bool release(std::mt19937* random);
   // Element by element, as touched since the last barrier.
   std::vector<Touch*> touched(const void* p, int bytes, int element);
   void conflict(const Touch& t);
   void arrive(const std::vector<Copy>& group);
   template <class F>
   static void words(const Copy& c, F f);
+  // block_products.cc
+  void wait_group(int number, std::function<void(size_t first)> together);
+  void begin(size_t first);
+  void arrive(Group& group, size_t groups);
+  void finish(Group& group, const Product& product);
+  void note_stored(uintptr_t from, int bytes);
+  bool in_shared(uintptr_t at) const;
   void fail(const std::string& why) {
     if (why_.empty()) why_ = why;
   }
@@ -90,8 +130,18 @@ class BlockRun {
   ucontext_t scheduler_{};
   int current_ = 0;
   int64_t turn_ = 0;
-  std::unordered_map<uintptr_t, Touch> touched_;  // by element
-  std::vector<void*> shared_;
+  std::unordered_map<uintptr_t, Touch> touched_;             // by element
+  std::vector<std::pair<uintptr_t, unsigned long>> shared_;  // where it is, and its bytes
+  std::vector<Group> group_runs_;
+  size_t ahead_ = 0;  // the first thread of the group that runs ahead
+  // Pieces: who stored to them last, and barriers before the fence with which it handed them over (-1: none).
+  struct Stored {
+    int thread = -1;
+    int64_t fenced = -1;
+  };
+  std::unordered_map<uintptr_t, Stored> stored_;
+  std::unordered_map<uintptr_t, int> reading_;  // products that may read a piece
+  bool products_late_ = false;
   std::unordered_map<uintptr_t, int> arriving_;  // copies on their way to four bytes
   bool late_ = false;
   BankCounts* banks_ = nullptr;

@@ -42,6 +42,10 @@ bool EmulatedKernel::open(std::string_view code, const std::string& name) {
   start_copy_ = static_cast<void (**)(void*, const void*, int, int)>(find("lt_start_copy"));
   end_group_ = static_cast<void (**)()>(find("lt_end_group"));
   wait_groups_ = static_cast<void (**)(int)>(find("lt_wait_groups"));
+  start_product_ = static_cast<void (**)(int, const GroupProduct*)>(find("lt_start_product"));
+  end_products_ = static_cast<void (**)(int)>(find("lt_end_products"));
+  wait_products_ = static_cast<void (**)(int, int)>(find("lt_wait_products"));
+  hand_over_ = static_cast<void (**)(bool)>(find("lt_hand_over"));
   const auto* threads = static_cast<const int*>(find(name + "_threads"));
   const auto* bytes = static_cast<const unsigned long*>(find(name + "_args"));
   if (entry_ == nullptr || block_ == nullptr || threads == nullptr || bytes == nullptr) return false;
@@ -51,7 +55,7 @@ bool EmulatedKernel::open(std::string_view code, const std::string& name) {
 }
 
 std::string EmulatedKernel::run(unsigned blocks, unsigned threads, const void* args, Order order, Accesses& accesses,
-                                BankCounts* banks, Copies copies) const {
+                                BankCounts* banks, Copies copies, Products products) const {
   *wait_barrier_ = [](int number) { t_block->barrier(number); };
   *wait_shuffle_ = [](float x, int distance) { return t_block->shuffle(x, distance); };
   *wait_warp_ = [](int number, void (*all)(void* const*), void* mine) { t_block->warp(number, all, mine); };
@@ -64,6 +68,10 @@ std::string EmulatedKernel::run(unsigned blocks, unsigned threads, const void* a
   };
   *end_group_ = [] { t_block->end_group(); };
   *wait_groups_ = [](int groups) { t_block->wait_groups(groups); };
+  *start_product_ = [](int number, const GroupProduct* product) { t_block->start_product(number, *product); };
+  *end_products_ = [](int number) { t_block->end_products(number); };
+  *wait_products_ = [](int number, int groups) { t_block->wait_products(number, groups); };
+  *hand_over_ = [](bool shared) { t_block->hand_over(shared); };
   const auto ordered = [&](size_t count) {
     std::vector<int> all(count);
     std::iota(all.begin(), all.end(), 0);
@@ -81,6 +89,7 @@ std::string EmulatedKernel::run(unsigned blocks, unsigned threads, const void* a
     BlockRun block(entry_, args, thread_, stacks);
     block.count_banks(banks);
     block.copies_arrive_late(copies == Copies::late);
+    block.products_are_late(products == Products::late);
     t_block = &block;
     const std::string failure = block.run(turns, order == Order::shuffled);
     if (why.empty() && !failure.empty()) why = "block " + std::to_string(b) + ": " + failure;

@@ -10,13 +10,16 @@
 namespace lathe::test {
 
 enum class Order { forward, backward, shuffled };
-// When copies that are waited for arrive.
+// When copies that are waited for arrive, and products of groups of warps are computed.
 enum class Copies { early, late };
+enum class Products { early, late };
 
 // What a launch did to memory, added up over all launches.
 struct Accesses {
   int64_t loads[4] = {}, stores[4] = {};  // of 1, 2, 4 and 8 elements at once, not of shared memory
 };
+
+struct GroupProduct;
 
 class EmulatedKernel {
  public:
@@ -31,7 +34,7 @@ class EmulatedKernel {
   // in different places.
   // banks: to count conflicts of shared memory in, or null.
   std::string run(unsigned blocks, unsigned threads, const void* args, Order order, Accesses& accesses,
-                  BankCounts* banks = nullptr, Copies copies = Copies::late) const;
+                  BankCounts* banks = nullptr, Copies copies = Copies::late, Products products = Products::late) const;
 
  private:
   void (*entry_)(const void*) = nullptr;
@@ -47,6 +50,10 @@ class EmulatedKernel {
   void (**start_copy_)(void*, const void*, int, int) = nullptr;
   void (**end_group_)() = nullptr;
   void (**wait_groups_)(int) = nullptr;
+  void (**start_product_)(int, const GroupProduct*) = nullptr;
+  void (**end_products_)(int) = nullptr;
+  void (**wait_products_)(int, int) = nullptr;
+  void (**hand_over_)(bool) = nullptr;
   int threads_ = 0;
   unsigned long arg_bytes_ = 0;
   long long* shared_ = nullptr;

@@ -54,6 +54,13 @@ std::string host_prelude() {
 #include "tests/gpu/fakes/host_prelude.inc"
 #include "tests/gpu/fakes/host_prelude_integers.inc"
       ;
+  out +=
+#include "tests/gpu/fakes/host_groups.inc"
+      ;
+  for (int columns = 8; columns <= 256; columns += 8) {
+    const std::string n = std::to_string(columns);
+    out += "#ifdef LT_WGMMA_" + n + "\nLT_WGMMA(" + n + ")\n#endif\n";
+  }
   const auto name_of = [](char kind) { return kind == 'f' ? "float " : kind == 'i' ? "int " : "bool "; };
   for (const Row& r : kOps) {
     std::string args;

@@ -124,7 +124,7 @@ TEST(TensorTiles, FollowTheShape) {
 TEST(TensorTiles, AreCandidatesInTheOrderOfTheirRank) {
   const GeneralKernel general = general_kernel(kernel_of(tensor_product("f16", false, true)));
   const SymbolValues sizes = sizes_of(general, {{"M", 512}, {"N", 768}, {"K", 300}});
-  const ir::GpuTarget target = *ir::find_gpu_target("h200");
+  const ir::GpuTarget target = *ir::find_gpu_target("a100");
   const auto ranked = device_candidates(general, sizes, target, 9);
   ASSERT_TRUE(ranked.ok()) << ranked.status().to_string();
   ASSERT_EQ(ranked->size(), 9u);

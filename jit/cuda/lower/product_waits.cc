@@ -1,0 +1,184 @@
+// See product_waits.h. What begins products is a batch: a statement of nothing else, behind a fence of sums and before
+// a commit. A wait stands before a barrier after which factors are stored to, and before what touches sums or hands them
+// over. A fence of shared memory stands before the first barrier after a store to factors.
+#include "jit/cuda/product_waits.h"
+
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "ir/core/text_form.h"
+
+namespace lathe::jit {
+
+namespace {
+
+using Kind = DeviceStmt::Kind;
+using Space = DevicePlace::Space;
+using List = std::vector<DeviceStmt>;
+
+struct State {
+  std::set<int> sums;   // locals whose products are on their way
+  bool stored = false;  // to factors, since the last fence
+  bool operator==(const State& o) const { return sums == o.sums && stored == o.stored; }
+};
+
+void join(State& to, const State& from) {
+  to.sums.insert(from.sums.begin(), from.sums.end());
+  to.stored = to.stored || from.stored;
+}
+
+DeviceStmt made(Kind kind) {
+  DeviceStmt out;
+  out.kind = kind;
+  return out;
+}
+
+bool begins(const DeviceStmt& s) { return s.kind == Kind::warp && warp_op(s.warp).goes_on(); }
+
+template <class F>
+bool any(const List& list, const F& f) {
+  return std::any_of(list.begin(), list.end(),
+                     [&](const DeviceStmt& s) { return f(s) || any(s.body, f) || any(s.otherwise, f); });
+}
+
+class Placer {
+ public:
+  explicit Placer(DeviceProgram& p) : p_(p) {}
+  void run() {
+    if (!any(p_.body, begins)) return;
+    State state;
+    List out = walk(p_.body, state, false);
+    await(state, out);
+    p_.body = std::move(out);
+  }
+
+ private:
+  static void await(State& state, List& out) {
+    if (state.sums.empty()) return;
+    out.push_back(made(Kind::await_products));
+    state.sums.clear();
+  }
+
+  // Only products, which are known when code is made.
+  static bool is_batch(const DeviceStmt& s) {
+    if (s.kind != Kind::loop) return begins(s);
+    return s.unrolled > 0 && any(s.body, begins) &&
+           std::all_of(s.body.begin(), s.body.end(),
+                       [](const DeviceStmt& inner) { return inner.kind == Kind::let || is_batch(inner); });
+  }
+
+  static bool touches(const DeviceStmt& s, const State& state) {
+    return std::any_of(s.places.begin(), s.places.end(), [&](const DevicePlace& at) {
+      return at.space == Space::local && state.sums.count(at.index) != 0;
+    });
+  }
+  bool stores(const DeviceStmt& s) const {
+    return (s.kind == Kind::store || s.kind == Kind::copy) && s.places[0].space == Space::shared &&
+           p_.shared[static_cast<size_t>(s.places[0].index)].swizzled;
+  }
+  // Which place of several a factor has is found out before: the compiler makes products wait for branches.
+  void name_places(DeviceStmt& batch, List& out) {
+    std::set<std::string> own;
+    std::map<std::string, std::string> known;
+    const std::function<void(DeviceStmt&)> visit = [&](DeviceStmt& s) {
+      if (!s.name.empty()) own.insert(s.name);
+      for (DevicePlace& at : s.places) {
+        at.offset = ir::rewrite(at.offset, [&](const ir::Expr& e) -> ir::Expr {
+          bool outside = e->op == ir::Op::k_mod;
+          ir::for_each_node(e, [&](const ir::ExprNode& n) { outside = outside && own.count(n.name) == 0; });
+          if (!outside) return {};
+          std::string& name = known[print(e)];
+          if (name.empty()) {
+            name = fmt::format("g{}", names_++);
+            out.push_back(made(Kind::let));
+            out.back().name = name;
+            out.back().integer = e;
+          }
+          return ir::iter(name);
+        });
+      }
+      for (DeviceStmt& inner : s.body) visit(inner);
+    };
+    visit(batch);
+  }
+
+  static void sums_of(const DeviceStmt& s, State& state) {
+    if (begins(s)) state.sums.insert(s.places[0].index);
+    for (const DeviceStmt& inner : s.body) sums_of(inner, state);
+  }
+
+  // Whether factors may be stored to from a statement of the list on, before the next barrier. after: the same of what
+  // follows the list.
+  bool store_follows(const List& list, size_t from, bool after) const {
+    for (size_t i = from; i < list.size(); ++i) {
+      const DeviceStmt& s = list[i];
+      if (s.kind == Kind::barrier) return false;
+      if (stores(s) || store_follows(s.body, 0, false) || store_follows(s.otherwise, 0, false)) return true;
+    }
+    return after;
+  }
+
+  // What it leaves behind, and the list with what it needs.
+  List walk(const List& list, State& state, bool after) {
+    List out;
+    for (size_t i = 0; i < list.size(); ++i) {
+      const DeviceStmt& s = list[i];
+      const bool later = store_follows(list, i + 1, after);
+      if (is_batch(s)) {
+        await(state, out);
+        DeviceStmt batch = s;
+        name_places(batch, out);
+        out.push_back(made(Kind::fence_sums));
+        out.push_back(std::move(batch));
+        out.push_back(made(Kind::commit_products));
+        sums_of(s, state);
+        continue;
+      }
+      const bool waits = (s.kind == Kind::barrier && later) || touches(s, state);
+      if (waits) await(state, out);
+      if (s.kind == Kind::barrier && std::exchange(state.stored, false)) out.push_back(made(Kind::fence_shared));
+      state.stored = state.stored || stores(s);
+      if (s.kind == Kind::loop && any(s.body, begins)) {
+        State next = state, last;
+        const bool again = store_follows(s.body, 0, later) || later;
+        do {  // as the loop may find it in any turn
+          last = next;
+          (void)walk(s.body, next, again);
+          join(next, last);
+        } while (!(next == last));
+        DeviceStmt loop = s;
+        const State before = last;
+        loop.body = walk(s.body, last, again);
+        out.push_back(std::move(loop));
+        state = before;
+        join(state, last);
+        continue;
+      }
+      // All threads wait before some of them may have to.
+      const auto inside = [&](const auto& f) { return any(s.body, f) || any(s.otherwise, f); };
+      const bool meets = inside([](const DeviceStmt& inner) { return inner.kind == Kind::barrier; });
+      if (meets || inside([&](const DeviceStmt& inner) { return touches(inner, state); })) await(state, out);
+      if (meets && std::exchange(state.stored, false)) out.push_back(made(Kind::fence_shared));
+      out.push_back(s);
+      if (!inside([&](const DeviceStmt& inner) { return stores(inner); })) continue;
+      state.stored = true;
+      if (!meets) continue;
+      State turn = state;
+      out.back().body = walk(s.body, turn, true);
+      out.back().otherwise = walk(s.otherwise, turn, true);
+    }
+    return out;
+  }
+
+  DeviceProgram& p_;
+  int names_ = 0;  // of places, so far
+};
+
+}  // namespace
+
+void place_product_waits(DeviceProgram& program) { Placer(program).run(); }
+
+}  // namespace lathe::jit

@@ -1,0 +1,292 @@
+// See hopper_schedule.h. A group has the sums of its part in registers, shared out among its threads as the instruction
+// wants them. It adds the products of a step, while its threads load the next one and store it to the other of two
+// places.
+//
+//   for m: for n: c = 0; for k: c += f32(a[m, k]) * f32(b[k, n]); y = f(c)
+//     -> for mb @grid: for nb @grid: for threads: c[..] = 0
+//          {a_s[0] = a_r = a; b_s[0] = b_r = b}
+//          for k0: {a_r = a; b_r = b; for groups: for kk: c[..] += a_s[k0 % 2] * b_s[k0 % 2] @tensor(wgmma_bf16);
+//                   a_s[(k0 + 1) % 2] = a_r; b_s[(k0 + 1) % 2] = b_r}
+//          {for groups: the products of the last step}
+//          {the last terms, staged the same way, each thread for its own sums}
+//          for threads: y = f(c)
+#include "search/gpu/tensor/hopper_schedule.h"
+
+#include <algorithm>
+
+#include "search/gpu/move_list.h"
+#include "search/gpu/product_form.h"
+#include "search/gpu/tensor/tensor_schedule.h"
+#include "search/gpu/tile_rounds.h"
+
+namespace lathe::search {
+
+using namespace ir;  // NOLINT: this file is all IR
+
+namespace {
+
+constexpr int kSm = 90;
+constexpr int64_t kHalves = 8, kFloats = 4;  // elements of 2 bytes in an access of 16; those that are computed
+constexpr int64_t kRows = 64, kTerms = 16;   // of one instruction
+constexpr int64_t kDepth = 64, kPlaces = 2;  // of a step: lines of 128 bytes; steps in shared memory
+constexpr int64_t kWarpRows = 16, kLaneRows = 8, kColumns = 8, kLaneColumns = 2;
+constexpr int64_t kMostColumns = 256, kPadding = 8;
+constexpr int64_t kFewLines = 64;  // rows or columns that other Schedules are better at
+
+class Writer {
+ public:
+  Writer(const Kernel& kernel, const ProductForm& product, const GroupTile& tile)
+      : kernel_(kernel),
+        p_(product),
+        t_(tile),
+        list_(kernel, "groups.1"),
+        m_(p_.m->iter),
+        n_(p_.n->iter),
+        k_(p_.k->iter) {}
+
+  Result<Scheduled> run() {
+    list_.knob("rows", t_.rows);
+    list_.knob("columns", t_.columns);
+    list_.knob("group_columns", t_.group_columns);
+    tile_result(list_, p_, t_.rows, t_.columns, kDepth);
+    list_.move("tile_scope {0}2 {1} tail=mask as {0}z,{0}y", k_, kTerms);
+    stage();
+    launch();
+    list_.move("pipeline {}0 after={} stages={}", k_, 2 * p_.operands.size() - 1, kPlaces);
+    // Products first: what is stored meanwhile goes to the other place.
+    for (size_t i = 0; i < p_.operands.size(); ++i) list_.move("swap_ops {}0 {}", k_, 2 * p_.operands.size() - 1 - i);
+    for (const char* part : {"i", "ik", "ik_e", "ik_t"}) {
+      list_.move("pad_scope {}{}", m_, part);
+      list_.move("pad_scope {}{}", n_, part);
+    }
+    groups("");
+    groups("_e");
+    for (const ProductOperand& s : p_.operands) {
+      for (const char* step : {"_p", "_n"}) {
+        copy(s, s.buffer + "_r", kDepth, step);
+        copy(s, s.buffer + "_s", kDepth, step);
+      }
+      copy(s, s.buffer + "_t", kTerms, "");
+    }
+    const bool bf16 = kernel_.find_buffer(p_.operands[0].buffer)->type == DType::bf16;
+    for (const char* step : {"1", "1_e"}) list_.move("tensorize {}{}t {}", k_, step, bf16 ? "wgmma_bf16" : "wgmma_f16");
+    lanes("i", "exact");
+    lanes("ik_t", "exact");
+    lanes("ie", "mask");
+    return list_.finish();
+  }
+
+ private:
+  bool is_made(const ProductOperand& s) const {
+    return std::find(p_.made.begin(), p_.made.end(), s.buffer) != p_.made.end();
+  }
+  int64_t across(const ProductOperand& s) const { return s.of_rows ? t_.rows : t_.columns; }
+
+  void stage() {
+    for (const ProductOperand& s : p_.operands) {
+      list_.move("create_temporary {0} {0}_s at={1}0 mode=stage", s.buffer, k_);
+      list_.move("create_temporary {0} {0}_t at={1}z mode=stage", s.buffer, k_);
+    }
+    // All loads of a step are on their way before the first of them is waited for.
+    for (const ProductOperand& s : p_.operands)
+      list_.move("create_temporary {0} {0}_r at={1}0 mode=stage", s.buffer, k_);
+    for (const std::string& made : p_.made) list_.move("inline_temporary {}", made);
+    for (const ProductOperand& s : p_.operands) {
+      list_.move("move_to_register {}_r {}0", s.buffer, k_);
+      list_.move("move_to_stack {}_s {}0", s.buffer, k_);
+      list_.move("move_to_stack {}_t {}z", s.buffer, k_);
+    }
+  }
+
+  void launch() {
+    for (const Stmt* b : p_.batch) list_.move("parallelize_grid {}", b->iter);
+    list_.move("parallelize_grid {}b", m_);
+    list_.move("parallelize_grid {}b", n_);
+    for (const ProductOperand& s : p_.operands) {
+      list_.move("move_to_shared {}_s {}0", s.buffer, k_);
+      list_.move("move_to_shared {}_t {}z", s.buffer, k_);
+      // Lines of 64 neighbours: where there are more, a panel of them follows the other.
+      if ((s.terms_last ? kDepth : across(s)) > kDepth) {
+        list_.move("tile_buffer {}_s 1 {}", s.buffer, kDepth);
+        list_.move("swap_dims {}_s 0 1", s.buffer);
+      }
+      list_.move("repeat_padding {}_t 1 {}", s.buffer, kHalves);
+    }
+  }
+
+  //   for k1: for mi: for ni  ->  for groups of rows: for groups of columns: for 16 terms: a product
+  // step: of its scopes.
+  void groups(const std::string& step) {
+    const std::string m = m_ + "ik" + step, n = n_ + "ik" + step, k = k_ + "1" + step;
+    list_.move("tile_scope {0} {1} tail=exact as {0}k,{0}t", k, kTerms);
+    list_.move("tile_scope {0} {1} tail=exact as {0}w,{0}t", m, kRows);
+    list_.move("tile_scope {0} {1} tail=exact as {0}w,{0}t", n, t_.group_columns);
+    sort({k + "k", k + "t", m + "w", m + "t", n + "w", n + "t"},
+         {m + "w", n + "w", k + "k", k + "t", m + "t", n + "t"});
+    for (const std::string& s : {m, n}) list_.move("parallelize_block {}w", s);
+    list_.move("unroll_scope {}k", k);
+  }
+
+  // Scopes that stand in each other alone, by exchanges of neighbours.
+  void sort(std::vector<std::string> is, const std::vector<std::string>& wanted) {
+    for (size_t at = 0; at < wanted.size(); ++at) {
+      auto from = static_cast<size_t>(std::find(is.begin(), is.end(), wanted[at]) - is.begin());
+      for (; from > at; --from) {
+        list_.move("swap_scopes {} {}", is[from - 1], is[from]);
+        std::swap(is[from - 1], is[from]);
+      }
+    }
+  }
+
+  // Threads share out the copy of an operand, in vectors of neighbours.
+  void copy(const ProductOperand& s, const std::string& buffer, int64_t depth, const std::string& step) {
+    const int64_t vector = is_made(s) ? kFloats : kHalves;
+    const int64_t inner = s.terms_last ? depth : across(s), outer = across(s) * depth / inner;
+    const int64_t down = std::max<int64_t>(1, std::min(outer, t_.threads() / (inner / vector)));
+    const std::string line = buffer + "_0" + step, place = buffer + "_1" + step;
+    list_.move("tile_scope {0} {1} tail=mask as {0}c,{0}v", place, vector);
+    list_.move("tile_scope {0} {1} tail=mask as {0}r,{0}t", line, down);
+    list_.move("parallelize_block {}t", line);
+    list_.move("unroll_scope {}r", line);
+    list_.move("parallelize_block {}c", place);
+    list_.move("vectorize_scope {}v", place);
+  }
+
+  // for mi: for ni  ->  for groups of rows: for groups of columns: for warps and lanes: rows and pairs of each
+  void lanes(const char* part, const char* tail) {
+    const std::string m = m_ + part, n = n_ + part;
+    list_.move("tile_scope {0} {1} tail={2} as {0}w,{0}u", m, kRows, tail);
+    list_.move("tile_scope {0}u {1} tail={2} as {0}x,{0}y", m, kWarpRows, tail);
+    list_.move("tile_scope {0}y {1} tail={2} as {0}o,{0}l", m, kLaneRows, tail);
+    list_.move("tile_scope {0} {1} tail={2} as {0}w,{0}r", n, t_.group_columns, tail);
+    list_.move("tile_scope {0}r {1} tail={2} as {0}q,{0}s", n, kColumns, tail);
+    list_.move("tile_scope {0}s {1} tail={2} as {0}l,{0}v", n, kLaneColumns, tail);
+    const std::string mw = m + "w", mx = m + "x", mo = m + "o", ml = m + "l", nw = n + "w", nq = n + "q", nl = n + "l",
+                      nv = n + "v";
+    if (std::string_view(part) == "ik_t") {
+      const std::string terms = k_ + "y";
+      sort({terms, mw, mx, mo, ml, nw, nq, nl, nv}, {mw, nw, mx, ml, nl, terms, mo, nq, nv});
+    } else {
+      sort({mw, mx, mo, ml, nw, nq, nl, nv}, {mw, nw, mx, mo, ml, nq, nl, nv});
+    }
+    for (const std::string& s : {mw, nw, mx, ml, nl}) list_.move("parallelize_block {}", s);
+    for (const std::string& s : {mo, nq}) list_.move("unroll_scope {}", s);
+    list_.move("vectorize_scope {}", nv);
+  }
+
+  const Kernel& kernel_;
+  const ProductForm& p_;
+  const GroupTile& t_;
+  MoveList list_;
+  const std::string m_, n_, k_;
+};
+
+}  // namespace
+
+Result<Scheduled> hopper_schedule(const GeneralKernel& general, const GroupTile& tile) {
+  LATHE_RETURN_IF_ERROR(check_tile(tile));
+  LATHE_ASSIGN(const ProductForm product, tensor_form(general.kernel));
+  return Writer(general.kernel, product, tile).run();
+}
+
+Result<std::vector<GroupTile>> group_tiles_of(const GeneralKernel& general, const SymbolValues& sizes,
+                                              const GpuTarget& target) {
+  if (target.sm != kSm) return unsupported("{} multiplies no tiles of shared memory", target.name);
+  LATHE_ASSIGN(const ProductForm product, tensor_form(general.kernel));
+  const ProductShape shape = shape_of(product, sizes);
+  if (shape.rows <= kFewLines || shape.columns <= kFewLines)
+    return unsupported("{} x {} results, expected more than {} rows and columns", shape.rows, shape.columns, kFewLines);
+  return ranked_group_tiles(shape, target);
+}
+
+Result<Scheduled> hopper_schedule(const GeneralKernel& general, const SymbolValues& sizes, const GpuTarget& target) {
+  LATHE_ASSIGN(const std::vector<GroupTile> tiles, group_tiles_of(general, sizes, target));
+  return hopper_schedule(general, tiles.front());
+}
+
+// Tiles.
+
+namespace {
+
+constexpr int64_t kMostThreads = 1024, kMostThreadRegisters = 232, kMostShared = 227 * 1024;
+constexpr double kSharedCycle = 128;  // bytes of shared memory in a cycle of a multiprocessor
+constexpr double kProducts = 2048;    // in a cycle of its tensor cores
+
+int64_t sums(const GroupTile& t) { return kRows * t.group_columns / 128; }
+int64_t registers(const GroupTile& t) { return sums(t) + (t.rows + t.columns) * kDepth / 2 / t.threads() + 40; }
+int64_t shared_bytes(const GroupTile& t) {
+  const auto tail = [](int64_t lines) {
+    return 2 * std::max(lines * (kTerms + kPadding), kTerms * (lines + kPadding));
+  };
+  return 2 * kPlaces * kDepth * (t.rows + t.columns) + tail(t.rows) + tail(t.columns);
+}
+
+}  // namespace
+
+ir::Status check_tile(const GroupTile& t) {
+  for (const int64_t part : {t.rows, t.columns, t.group_columns}) {
+    if (part < 1) return invalid("a tile without elements");
+  }
+  if (t.rows % kRows != 0) return invalid("{} rows, expected a multiple of {}", t.rows, kRows);
+  if (t.group_columns % kTerms != 0 || t.group_columns > kMostColumns)
+    return invalid("{} columns of a group, expected a multiple of {}, at most {}", t.group_columns, kTerms,
+                   kMostColumns);
+  if (t.columns % t.group_columns != 0)
+    return invalid("{} columns, which {} of a group do not divide", t.columns, t.group_columns);
+  if (t.group_columns % kDepth != 0 && kDepth % t.group_columns != 0)
+    return invalid("{} columns of a group, expected lines of {}", t.group_columns, kDepth);
+  if (t.threads() > kMostThreads) return invalid("{} threads, expected at most {}", t.threads(), kMostThreads);
+  if (registers(t) > kMostThreadRegisters || registers(t) * t.threads() > kRegisters)
+    return invalid("{} registers of a thread, expected at most {}", registers(t),
+                   std::min(kMostThreadRegisters, kRegisters / t.threads()));
+  if (shared_bytes(t) > kMostShared)
+    return invalid("{} bytes of shared memory, expected at most {}", shared_bytes(t), kMostShared);
+  return {};
+}
+
+const std::vector<GroupTile>& group_tiles() {
+  static const std::vector<GroupTile> tiles = [] {
+    std::vector<GroupTile> out;
+    for (const GroupTile& t : {GroupTile{128, 256, 256},
+                               {256, 128, 128},
+                               {128, 192, 192},
+                               {192, 128, 128},
+                               {128, 128, 128},
+                               {128, 64, 64},
+                               {64, 256, 128},
+                               {64, 128, 128},
+                               {64, 64, 64}}) {
+      if (check_tile(t).ok()) out.push_back(t);
+    }
+    return out;
+  }();
+  return tiles;
+}
+
+double group_cycles(const GroupTile& t, const ProductShape& s, const ir::GpuTarget& gpu) {
+  const int64_t depth = std::max<int64_t>(s.depth, 1);
+  const auto area = static_cast<double>(t.rows * t.columns), lines = static_cast<double>(t.rows + t.columns);
+  // Factors are read by each group; both are stored once.
+  const auto groups = static_cast<double>(t.threads()) / 128,
+             reads = groups * static_cast<double>(kRows + t.group_columns);
+  TileWork work;
+  work.tiles =
+      s.batch * ceil_div(std::max<int64_t>(s.rows, 1), t.rows) * ceil_div(std::max<int64_t>(s.columns, 1), t.columns);
+  work.steps = ceil_div(depth, kDepth);
+  work.threads = t.threads();
+  work.registers = registers(t);
+  work.shared = shared_bytes(t);
+  work.stages = kPlaces;
+  work.step = static_cast<double>(kDepth) * std::max(area / kProducts, (reads + lines) * 2 / kSharedCycle);
+  work.rest = area * 2 / 32;
+  const double l2 = static_cast<double>(work.tiles) * (static_cast<double>(depth) * lines + area) * 2 / kL2Bytes;
+  return std::max(busy_cycles(work, gpu), l2);
+}
+
+std::vector<GroupTile> ranked_group_tiles(const ProductShape& shape, const ir::GpuTarget& gpu) {
+  std::vector<double> cycles;
+  for (const GroupTile& t : group_tiles()) cycles.push_back(group_cycles(t, shape, gpu));
+  return ranked(group_tiles(), cycles);
+}
+
+}  // namespace lathe::search

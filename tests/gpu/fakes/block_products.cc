@@ -1,0 +1,148 @@
+// Products that groups of four warps begin and wait for, of a block on the emulator. See block_run.h.
+#include <algorithm>
+#include <bit>
+#include <limits>
+#include <utility>
+
+#include "tests/gpu/fakes/block_run.h"
+
+namespace lathe::test {
+
+namespace {
+
+constexpr size_t kGroup = 128;
+constexpr uintptr_t kPiece = 16;  // bytes that products read at once
+thread_local std::vector<uintptr_t>* t_pieces = nullptr;
+
+// What sums are while their products are on their way.
+float poison() { return std::numeric_limits<float>::quiet_NaN(); }
+
+}  // namespace
+
+bool BlockRun::in_shared(uintptr_t at) const {
+  return std::any_of(shared_.begin(), shared_.end(),
+                     [&](const auto& s) { return at >= s.first && at < s.first + s.second; });
+}
+
+void BlockRun::note_stored(uintptr_t from, int bytes) {
+  if (!in_shared(from)) return;
+  for (uintptr_t piece = from / kPiece; piece <= (from + static_cast<uintptr_t>(bytes) - 1) / kPiece; ++piece) {
+    if (reading_.count(piece) != 0)
+      fail("thread " + std::to_string(current_) + " stores an element that products may read still");
+    stored_[piece] = {current_, -1};
+  }
+}
+
+void BlockRun::hand_over(bool shared) {
+  if (!shared) {
+    const Group& group = group_runs_[static_cast<size_t>(current_) / kGroup];
+    if (!group.open.empty() || !group.groups.empty())
+      fail("thread " + std::to_string(current_) + " hands over sums while some are on their way");
+    threads_[static_cast<size_t>(current_)].sums_handed = true;
+    return;
+  }
+  for (auto& [piece, s] : stored_) {
+    if (s.thread == current_ && s.fenced < 0) s.fenced = turn_;
+  }
+}
+
+void BlockRun::wait_group(int number, std::function<void(size_t first)> together) {
+  threads_[static_cast<size_t>(current_)].together = std::move(together);
+  wait(State::at_group, number);
+}
+
+void BlockRun::start_product(int number, const GroupProduct& product) {
+  threads_[static_cast<size_t>(current_)].product = &product;
+  wait_group(number, [this](size_t first) { begin(first); });
+}
+
+// All threads of the group from `first` on have come.
+void BlockRun::begin(size_t first) {
+  Group& group = group_runs_[first / kGroup];
+  Product made{{}, *threads_[first].product, {}};
+  for (size_t t = first; t < first + kGroup; ++t) {
+    const GroupProduct& own = *threads_[t].product;
+    if (own.a != made.of.a || own.b != made.of.b) fail("threads of a group name different tiles");
+    if (!threads_[t].sums_handed) fail("thread " + std::to_string(t) + " did not hand over its sums");
+    made.sums.push_back(own.sums);
+  }
+  t_pieces = &made.pieces;
+  made.of.pieces(made.of.a, made.of.b,
+                 [](const void* p) { t_pieces->push_back(reinterpret_cast<uintptr_t>(p) / kPiece); });
+  t_pieces = nullptr;
+  for (const uintptr_t piece : made.pieces) {
+    if (!in_shared(piece * kPiece)) return fail("products read beyond shared memory");
+    const auto stored = stored_.find(piece);
+    if (stored != stored_.end() && (stored->second.fenced < 0 || stored->second.fenced >= turn_))
+      fail("products read what thread " + std::to_string(stored->second.thread) + " stored and did not hand over");
+    current_ = static_cast<int>(first);
+    note_warp(reinterpret_cast<const void*>(piece * kPiece), kPiece, 2);
+    ++reading_[piece];
+  }
+  if (!products_late_) {
+    made.of.compute(made.sums.data(), made.of.a, made.of.b);
+  } else {
+    for (float* sums : made.sums) {
+      for (int i = 0; i < made.of.count; ++i) {
+        group.true_sums.emplace(sums + i, sums[i]);
+        sums[i] = poison();
+      }
+    }
+  }
+  group.open.push_back(std::move(made));
+}
+
+void BlockRun::finish(Group& group, const Product& product) {
+  for (const uintptr_t piece : product.pieces) {
+    if (--reading_[piece] == 0) reading_.erase(piece);
+  }
+  if (!products_late_) return;
+  std::vector<std::vector<float>> sums;
+  std::vector<float*> places;
+  for (float* own : product.sums) {
+    auto& copy = sums.emplace_back(own, own + product.of.count);
+    for (int i = 0; i < product.of.count; ++i) {
+      if (std::bit_cast<uint32_t>(own[i]) != std::bit_cast<uint32_t>(poison()))
+        return fail("a thread touches sums whose products are on their way");
+      copy[static_cast<size_t>(i)] = group.true_sums.at(own + i);
+    }
+  }
+  for (auto& own : sums) places.push_back(own.data());
+  product.of.compute(places.data(), product.of.a, product.of.b);
+  for (size_t t = 0; t < sums.size(); ++t) {
+    for (int i = 0; i < product.of.count; ++i) group.true_sums[product.sums[t] + i] = sums[t][static_cast<size_t>(i)];
+  }
+}
+
+void BlockRun::end_products(int number) {
+  wait_group(number, [this](size_t first) {
+    for (size_t t = first; t < first + kGroup; ++t) threads_[t].sums_handed = false;
+    Group& group = group_runs_[first / kGroup];
+    group.groups.push_back(std::exchange(group.open, {}));
+  });
+}
+
+void BlockRun::wait_products(int number, int groups) {
+  wait_group(number,
+             [this, groups](size_t first) { arrive(group_runs_[first / kGroup], static_cast<size_t>(groups)); });
+}
+
+void BlockRun::arrive(Group& group, size_t groups) {
+  for (; group.groups.size() > groups; group.groups.pop_front()) {
+    for (const Product& p : group.groups.front()) finish(group, p);
+  }
+  // Sums that nothing adds to any more are there.
+  std::erase_if(group.true_sums, [&](const auto& sum) {
+    const auto waits = [&](const std::vector<Product>& products) {
+      return std::any_of(products.begin(), products.end(), [&](const Product& p) {
+        return std::any_of(p.sums.begin(), p.sums.end(),
+                           [&](const float* own) { return sum.first >= own && sum.first < own + p.of.count; });
+      });
+    };
+    if (waits(group.open) || std::any_of(group.groups.begin(), group.groups.end(), waits)) return false;
+    *sum.first = sum.second;
+    return true;
+  });
+}
+
+}  // namespace lathe::test

@@ -1,0 +1,97 @@
+// Products of bf16 and f16 with many rows and columns, which groups of four warps compute, through the C ABI and the
+// fakes, against what the CPU makes of the same.
+#include <gtest/gtest.h>
+
+#include "tests/gpu/served_op.h"
+#include "tests/gpu/temp_store.h"
+
+namespace lathe::test {
+namespace {
+
+constexpr uint32_t kTypes[] = {LATHE_DTYPE_BF16, LATHE_DTYPE_F16};
+constexpr lathe_hint kMany = {300, 1};
+float ulp_of(uint32_t type) { return type == LATHE_DTYPE_BF16 ? 0.0079f : 0.00098f; }
+
+struct Turned {
+  bool a = false, b = false;
+};
+Owned<lathe_graph> product(lathe_context* ctx, uint32_t type, const Turned& turned, int64_t batch = 0) {
+  std::vector<lathe_attr> attrs(2);
+  attrs[0].name = "transpose_a";
+  attrs[0].i = turned.a;
+  attrs[1].name = "transpose_b";
+  attrs[1].i = turned.b;
+  for (lathe_attr& a : attrs) a.type = LATHE_ATTR_BOOL;
+  lathe_dim m = range("M", 0, 20000), n = range("N", 0, 20000), k = range("K", 0, 20000);
+  for (lathe_dim* d : {&m, &n, &k}) {
+    d->hints = &kMany;
+    d->num_hints = 1;
+  }
+  std::vector<lathe_dim> a = {turned.a ? k : m, turned.a ? m : k}, b = {turned.b ? n : k, turned.b ? k : n};
+  if (batch != 0) a.insert(a.begin(), fixed(batch));
+  return single_graph(ctx, "matmul", {{a, type}, {b, type}}, attrs);
+}
+void expect_product(lathe_context* ctx, const lathe_graph* graph, lathe_kernel* kernel, uint32_t type,
+                    const Turned& turned, int64_t m, int64_t n, int64_t k, int64_t batch = 0) {
+  std::vector<int64_t> a = {turned.a ? k : m, turned.a ? m : k}, b = {turned.b ? n : k, turned.b ? k : n}, y = {m, n};
+  if (batch != 0) {
+    a.insert(a.begin(), batch);
+    y.insert(y.begin(), batch);
+  }
+  expect_as_on_cpu(ctx, graph, kernel, {{a, type}, {b, type}}, {y, type}, 0, ulp_of(type));
+}
+
+TEST(DeviceGroupProducts, AtEverySize) {
+  const auto ctx = gpu_context();
+  for (const uint32_t type : kTypes) {
+    const auto graph = product(ctx.get(), type, {});
+    const auto kernel = served_on_device(ctx.get(), graph.get());
+    ASSERT_NE(kernel, nullptr);
+    for (const int64_t m : {0, 1, 129}) {
+      for (const int64_t n : {1, 131}) {
+        for (const int64_t k : {0, 1, 63, 65}) expect_product(ctx.get(), graph.get(), kernel.get(), type, {}, m, n, k);
+      }
+    }
+    expect_product(ctx.get(), graph.get(), kernel.get(), type, {}, 300, 300, 300);
+    expect_product(ctx.get(), graph.get(), kernel.get(), type, {}, 256, 0, 64);
+    expect_product(ctx.get(), graph.get(), kernel.get(), type, {}, 257, 193, 128);
+  }
+}
+
+TEST(DeviceGroupProducts, EveryLayoutAndBatches) {
+  const auto ctx = gpu_context();
+  for (const Turned& turned : {Turned{true, false}, {false, true}, {true, true}}) {
+    const uint32_t type = turned.a ? LATHE_DTYPE_F16 : LATHE_DTYPE_BF16;
+    const int64_t batch = turned.b ? 2 : 0;
+    const auto graph = product(ctx.get(), type, turned, batch);
+    const auto kernel = served_on_device(ctx.get(), graph.get());
+    ASSERT_NE(kernel, nullptr);
+    expect_product(ctx.get(), graph.get(), kernel.get(), type, turned, 67, 70, 139, batch);
+    expect_product(ctx.get(), graph.get(), kernel.get(), type, turned, 128, 128, 64, batch);
+  }
+}
+
+TEST(DeviceGroupProducts, DISABLED_ServesWhatIsStored) {
+  const auto ctx = gpu_context(std::getenv("LATHE_TEST_STORE"), "/nonexistent/libnvrtc.so");
+  for (const uint32_t type : kTypes) {
+    const auto graph = product(ctx.get(), type, {});
+    Owned<lathe_kernel> kernel;
+    lathe_error e;
+    ASSERT_EQ(resolve_on(ctx.get(), graph.get(), LATHE_WAIT_NOW, kernel, nullptr, &e), LATHE_STATUS_OK) << e.message;
+    expect_product(ctx.get(), graph.get(), kernel.get(), type, {}, 137, 90, 65);
+  }
+  EXPECT_EQ(counter(ctx.get(), "compiled_nvrtc"), 0u);
+}
+
+TEST(DeviceGroupProducts, AnotherProcessServesIt) {
+  const TempStore store;
+  const auto ctx = gpu_context(store.path);
+  for (const uint32_t type : kTypes)
+    ASSERT_NE(served_on_device(ctx.get(), product(ctx.get(), type, {}).get()), nullptr);
+  const bool served = passes_in_another_process(store, "DeviceGroupProducts.DISABLED_ServesWhatIsStored");
+  EXPECT_TRUE(served);
+  RecordProperty("compiles_second", served ? 0 : 1);
+}
+
+}  // namespace
+}  // namespace lathe::test

@@ -1,0 +1,61 @@
+// The compile matrix of products of groups of warps: every tile, type and layout, for Hopper, through the real
+// compiler; the instructions in the cubin are those of the tile. Skipped where the compiler is not.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "jit/cuda/compile/nvrtc.h"
+#include "jit/cuda/cuda_text.h"
+#include "jit/cuda/lower/lower_device.h"
+#include "search/cut/launch_cut.h"
+#include "search/gpu/tensor/hopper_schedule.h"
+#include "tests/gpu/chains.h"
+#include "tests/gpu/real_nvrtc.h"
+#include "tests/gpu/tensor/tensor_products.h"
+
+namespace lathe::test {
+namespace {
+
+TEST(GroupMatrix, CompilesAsPredicted) {
+  auto opened = jit::Nvrtc::open(real_nvrtc_path());
+  if (!opened.ok()) GTEST_SKIP() << opened.status().message() << "; scripts/setup_gpu.sh fetches it";
+  const std::string forms[] = {tensor_product("bf16", false, true), tensor_product("bf16", false, false),
+                               tensor_product("f16", true, true), std::string(kTensorFused)};
+  int kernels = 0, spills = 0, warnings = 0, opcode_failures = 0;
+  const ir::GpuTarget target = *ir::find_gpu_target("h200");
+  size_t number = 0;
+  for (const std::string& form : forms) {
+    const search::GeneralKernel general = search::general_kernel(kernel_of(form));
+    for (const search::GroupTile& t : search::group_tiles()) {
+      // All tiles of the first two forms, every other of the rest.
+      if (number++ >= 2 * search::group_tiles().size() && number % 2 == 0) continue;
+      const auto made = search::hopper_schedule(general, t);
+      ASSERT_TRUE(made.ok()) << made.status().to_string();
+      const auto program = jit::lower_device(search::cut_launches(made->kernel)->leaves[0]);
+      ASSERT_TRUE(program.ok()) << program.status().to_string();
+      const auto code = (*opened)->compile(*program, "lathe_leaf", target);
+      ++kernels;
+      const std::string what = to_text(made->schedule);
+      EXPECT_TRUE(code.ok()) << code.status().message() << what;
+      if (!code.ok()) {
+        ++(code.status().message().find("spill") != std::string::npos ? spills : warnings);
+        continue;
+      }
+      // Products of 16 terms of a step, in the loop and of the last one; the copies of a step by 16 bytes.
+      constexpr int products = 2 * 64 / 16;
+      const jit::CubinInfo& info = code->info;
+      const bool as_predicted = info.local == 0 && info.group_mma == products && info.mma == 0 &&
+                                info.loads.bits128 >= 1 && info.shared_stores.bits128 > 0 && info.sm == target.sm;
+      opcode_failures += !as_predicted;
+      EXPECT_TRUE(as_predicted) << info.group_mma << " products of " << products << ", " << info.loads.bits128 << what;
+      EXPECT_EQ(code->log, "") << what;
+    }
+  }
+  EXPECT_GE(kernels, 20);
+  RecordProperty("kernels", kernels);
+  RecordProperty("spills", spills);
+  RecordProperty("warnings", warnings);
+  RecordProperty("opcode_failures", opcode_failures);
+}
+
+}  // namespace
+}  // namespace lathe::test

@@ -1,0 +1,121 @@
+// Products of groups of four warps: Schedules keep the values, the emulator gives what the interpreter does.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "search/gpu/choice/device_candidates.h"
+#include "search/gpu/choice/device_schedules.h"
+#include "search/gpu/tensor/hopper_schedule.h"
+#include "tests/gpu/chains.h"
+#include "tests/gpu/emulated.h"
+#include "tests/gpu/tensor/tensor_products.h"
+
+namespace lathe::search {
+namespace {
+
+using ir::Kernel;
+using ir::SymbolValues;
+using test::kernel_of;
+using test::sizes_of;
+using test::tensor_product;
+using ::testing::HasSubstr;
+
+constexpr double kBf16 = 1.0 / 128;  // a rounding either way
+
+TEST(GroupSchedule, OnTheEmulator) {
+  int emulated = 0;
+  for (const std::string& text :
+       {tensor_product("bf16", false, true), tensor_product("f16", false, false), tensor_product("bf16", true, false),
+        tensor_product("f16", true, true), std::string(test::kTensorFused)}) {
+    const Kernel naive = kernel_of(text);
+    const GeneralKernel general = general_kernel(naive);
+    const auto made = hopper_schedule(general, GroupTile{128, 64, 64});
+    for (const SymbolValues& s : {SymbolValues{{"M", 65}, {"N", 70}, {"K", 139}},
+                                  {{"M", 128}, {"N", 64}, {"K", 128}},
+                                  {{"M", 1}, {"N", 9}, {"K", 63}}}) {
+      test::expect_values_kept(naive, general, made, s, kBf16);
+      test::expect_as_interpreted(made->kernel, sizes_of(general, s), kBf16);
+      emulated += 3;
+    }
+  }
+  RecordProperty("emulated", emulated);
+}
+
+TEST(GroupSchedule, EveryTileKeepsTheValues) {
+  const Kernel naive = kernel_of(tensor_product("bf16", false, true));
+  const GeneralKernel general = general_kernel(naive);
+  int number = 0, emulated = 0;
+  for (const GroupTile& tile : group_tiles()) {
+    const auto made = hopper_schedule(general, tile);
+    // One over and under the tile, and a step of terms, in turn.
+    const int64_t by = number++ % 3 - 1;
+    const SymbolValues s = {{"M", tile.rows + by}, {"N", tile.columns - by}, {"K", 64 + by}};
+    test::expect_values_kept(naive, general, made, s, kBf16);
+    test::expect_as_interpreted(made->kernel, sizes_of(general, s), kBf16);
+    emulated += 3;
+  }
+  for (const int64_t k : {0, 1, 2, 17})
+    test::expect_values_kept(naive, general, hopper_schedule(general, group_tiles().back()),
+                             {{"M", 1}, {"N", 2}, {"K", k}}, kBf16);
+  RecordProperty("emulated", emulated);
+}
+
+TEST(GroupTiles, FollowTheShape) {
+  const ir::GpuTarget h200 = *ir::find_gpu_target("h200");
+  ir::GpuTarget half = h200;
+  half.multiprocessors /= 2;
+  const auto best = [&](int64_t m, int64_t n, int64_t k) { return ranked_group_tiles({1, m, n, k}, h200).front(); };
+  EXPECT_GE(best(4096, 4096, 4096).rows * best(4096, 4096, 4096).columns, 128 * 192);
+  EXPECT_LE(best(256, 512, 4096).rows * best(256, 512, 4096).columns, 128 * 128);  // enough blocks to go round
+  for (const GroupTile& t : group_tiles()) {
+    EXPECT_LT(group_cycles(t, {1, 512, 512, 512}, h200), group_cycles(t, {1, 8192, 8192, 512}, h200));
+    EXPECT_LT(group_cycles(t, {1, 512, 512, 512}, h200), group_cycles(t, {1, 512, 512, 4096}, h200));
+    EXPECT_LT(group_cycles(t, {1, 8192, 8192, 512}, h200), group_cycles(t, {1, 8192, 8192, 512}, half));
+    EXPECT_TRUE(check_tile(t).ok());
+  }
+}
+
+TEST(GroupTiles, AreFirstOnHopperWhereThereAreManyRowsAndColumns) {
+  const GeneralKernel general = general_kernel(kernel_of(tensor_product("f16", false, true)));
+  const auto recipe = [&](const char* gpu, int64_t m, int64_t n) {
+    const auto made =
+        device_schedule(general, sizes_of(general, {{"M", m}, {"N", n}, {"K", 300}}), *ir::find_gpu_target(gpu));
+    return made.ok() ? made->schedule.recipe : made.status().to_string();
+  };
+  EXPECT_EQ(recipe("h200", 512, 768), "groups.1");
+  EXPECT_EQ(recipe("h100", 65, 65), "groups.1");
+  EXPECT_EQ(recipe("h200", 64, 768), "tensor.1");
+  EXPECT_EQ(recipe("h200", 512, 64), "tensor.1");
+  for (const char* gpu : {"a100", "l40s", "rtx5090"}) EXPECT_EQ(recipe(gpu, 512, 768), "tensor.1");
+  const SymbolValues sizes = sizes_of(general, {{"M", 512}, {"N", 768}, {"K", 300}});
+  const auto ranked = device_candidates(general, sizes, *ir::find_gpu_target("h200"), 9);
+  ASSERT_TRUE(ranked.ok()) << ranked.status().to_string();
+  ASSERT_EQ(ranked->size(), 9u);
+  const auto of = [&](const char* name) {
+    return std::count_if(ranked->begin(), ranked->end(), [&](const Scheduled& s) { return s.schedule.recipe == name; });
+  };
+  EXPECT_EQ(of("groups.1"), 7);
+  EXPECT_EQ(of("tensor.1"), 2);
+  EXPECT_EQ(ranked->front().schedule.recipe, "groups.1");
+}
+
+TEST(GroupTiles, RefusesWhatNoGpuRuns) {
+  const auto why = [](const GroupTile& t) { return std::string(check_tile(t).message()); };
+  EXPECT_THAT(why({0, 64, 64}), HasSubstr("without elements"));
+  EXPECT_THAT(why({96, 64, 64}), HasSubstr("96 rows, expected a multiple of 64"));
+  EXPECT_THAT(why({64, 264, 264}), HasSubstr("264 columns of a group"));
+  EXPECT_THAT(why({64, 512, 512}), HasSubstr("512 columns of a group"));
+  EXPECT_THAT(why({128, 64, 48}), HasSubstr("do not divide"));
+  EXPECT_THAT(why({64, 160, 160}), HasSubstr("expected lines of 64"));
+  EXPECT_THAT(why({1024, 64, 64}), HasSubstr("2048 threads"));
+  EXPECT_THAT(why({256, 256, 256}), HasSubstr("registers of a thread"));
+  const GeneralKernel floats = general_kernel(kernel_of(test::kProduct));
+  EXPECT_THAT(std::string(hopper_schedule(floats, group_tiles()[0]).status().message()),
+              HasSubstr("expected factors that are loaded and widened"));
+  EXPECT_THAT(std::string(group_tiles_of(floats, {}, *ir::find_gpu_target("a100")).status().message()),
+              HasSubstr("multiplies no tiles of shared memory"));
+}
+
+}  // namespace
+}  // namespace lathe::search
