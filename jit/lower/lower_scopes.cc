@@ -166,13 +166,18 @@ void Lowering::counted_loop(const Stmt& s) {
   l->extent = *extent;
   l->var = e_.new_var();
   const auto before = open_block(s.body);
+  const std::pmr::vector<PrefetchStream> streams = open_streams(s);
   const auto inside = [&](Nodes* out, bool full) {
     l->full = full;
     e_.push_frame(out, likely_size(s.body));
     e_.enter(l);
     env_.push_back({s.iter, Binding::Kind::loop, 0, 0, l});
     prefetches(s);
+    for (const PrefetchStream& stream : streams) {
+      for (int line = 0; line < stream.lines; ++line) e_.prefetch(stream.ptr, 64 * line);
+    }
     body(s.body);
+    for (const PrefetchStream& stream : streams) step_stream(stream);
     close_block(before);
     env_.pop_back();
     e_.leave();
@@ -195,8 +200,32 @@ void Lowering::counted_loop(const Stmt& s) {
 
 void Lowering::prefetches(const Stmt& scope) {
   for (const Stmt& c : scope.body) {
-    if (is_prefetch(c)) prefetch(c, scope);
+    if (is_prefetch(c) && c.distance != 0) prefetch(c, scope);
   }
+}
+
+// Pointers of the scope's prefetches that follow the call, not what the scope reads.
+std::pmr::vector<Lowering::PrefetchStream> Lowering::open_streams(const Stmt& scope) {
+  std::pmr::vector<PrefetchStream> out(memory_);
+  for (const Stmt& c : scope.body) {
+    if (!is_prefetch(c) || c.distance != 0) continue;
+    if (streams_ >= ir::kMaxLeafStreams) {
+      fail(ir::unsupported("more than {} prefetch streams", ir::kMaxLeafStreams));
+      break;
+    }
+    PtrInit init;
+    init.stream = streams_++;
+    out.push_back({e_.new_ptr(init), init.stream, c.lines});
+  }
+  return out;
+}
+
+void Lowering::step_stream(const PrefetchStream& stream) {
+  Node next(memory_);
+  next.kind = Node::Kind::add_stream;
+  next.from = stream.number;
+  next.steps.push_back({stream.ptr, 0, {}});
+  e_.append(std::move(next));
 }
 
 // Lines of the operand ahead of what the scope's first statement reads of it at this step.

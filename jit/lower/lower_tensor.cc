@@ -99,18 +99,8 @@ void Lowering::mma(const Stmt& s) {
   }
   const auto before = open_block(s.body);
   e_.forget_values();
-  after_mma_ = false;                        // of a tile before this one
-  std::vector<std::pair<int, int>> streams;  // pointer, lines per kUnroll steps
-  for (const Stmt& c : s.body) {
-    if (c.kind != Stmt::Kind::prefetch || c.distance != 0) continue;
-    if (tensor_streams_ >= ir::kMaxLeafStreams) {
-      fail(ir::unsupported("more than {} prefetch streams", ir::kMaxLeafStreams));
-      return;
-    }
-    PtrInit init;
-    init.stream = tensor_streams_++;
-    streams.emplace_back(e_.new_ptr(init), c.lines);
-  }
+  after_mma_ = false;                                                // of a tile before this one
+  const std::pmr::vector<PrefetchStream> streams = open_streams(s);  // lines of kUnroll steps
   Node segments(memory_);
   segments.kind = Node::Kind::segments;
   segments.seg_base_a = pointer_in_loops(s, ir::unwidened(update->value->args[0]));
@@ -159,7 +149,7 @@ void Lowering::mma(const Stmt& s) {
     e_.enter(l);
     for (int k = 0; k < count && e_.ok(); ++k) {
       if (count == kUnroll) {
-        for (const auto& [ptr, lines] : streams) {
+        for (const auto& [ptr, number, lines] : streams) {
           for (int line = lines * k / kUnroll; line < lines * (k + 1) / kUnroll; ++line) e_.prefetch(ptr, 64 * line);
         }
       }
@@ -167,13 +157,7 @@ void Lowering::mma(const Stmt& s) {
       if (k == 0) node.body.reserve(static_cast<size_t>(count) * (first.size() + 4));
     }
     if (count == kUnroll) {
-      for (size_t i = 0; i < streams.size(); ++i) {
-        Node next(memory_);
-        next.kind = Node::Kind::add_stream;
-        next.from = tensor_streams_ - static_cast<int>(streams.size()) + static_cast<int>(i);
-        next.steps.push_back({streams[i].first, 0, {}});
-        e_.append(std::move(next));
-      }
+      for (const PrefetchStream& stream : streams) step_stream(stream);
     }
     close_block(before);
     e_.leave();

@@ -119,6 +119,11 @@ class Lowering {
   void counted_loop(const ir::Stmt& s);
   void prefetches(const ir::Stmt& scope);
   void prefetch(const ir::Stmt& p, const ir::Stmt& scope);
+  struct PrefetchStream {
+    int ptr, number, lines;  // that many a step
+  };
+  std::pmr::vector<PrefetchStream> open_streams(const ir::Stmt& scope);
+  void step_stream(const PrefetchStream& stream);
   void unrolled(const ir::Stmt& s);
   bool reads_what_it_writes(const Body& list) const;
   void vector_scope(const ir::Stmt& s);
@@ -250,7 +255,7 @@ class Lowering {
       nullptr;                   // the unrolled scope below adds where its copies begin; null: it is the outermost
   std::optional<bool> weights_;  // makes_weights(), once it was asked
   bool hoists_ = false, only_looks_ = false;  // hoist() found something; it computes nothing
-  int tensor_streams_ = 0;
+  int streams_ = 0;                           // of prefetches, so far
   bool after_mma_ = false;
 };
 

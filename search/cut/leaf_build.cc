@@ -2,6 +2,7 @@
 // extents and streams. What may be a leaf is leaf_form.cc's affair.
 #include <algorithm>
 #include <functional>
+#include <set>
 
 #include "ir/analysis/analysis.h"
 #include "ir/analysis/intrinsics.h"
@@ -274,7 +275,10 @@ Result<std::vector<Stmt>> LeafBuilder::build_body(const std::vector<Stmt>& body,
       if (parent->mark == Mark::tensor) {
         LATHE_RETURN_IF_ERROR(add_stream(s, *parent, ranges, t));
       } else {
-        LATHE_ASSIGN(t.target, operand_read_by(*parent, s.target));
+        LATHE_ASSIGN(const int operand, operand_read_by(*parent, s.target));
+        t.target = fmt::format("p{}", operand);
+        t.iter.clear();
+        if (!s.iter.empty()) LATHE_RETURN_IF_ERROR(add_share(s, operand));
       }
     } else if (s.kind == Stmt::Kind::scope) {
       t.iter = fmt::format("i{}", iter_names_.size());
@@ -299,7 +303,7 @@ Result<std::vector<Stmt>> LeafBuilder::build_body(const std::vector<Stmt>& body,
 }
 
 // The operand through which the statements of a loop read a buffer.
-Result<std::string> LeafBuilder::operand_read_by(const Stmt& loop, const std::string& buffer) const {
+Result<int> LeafBuilder::operand_read_by(const Stmt& loop, const std::string& buffer) const {
   int found = -1;
   for_each_stmt(loop.body, [&](const Stmt& inner) {
     if (inner.kind != Stmt::Kind::assign) return;
@@ -310,7 +314,28 @@ Result<std::string> LeafBuilder::operand_read_by(const Stmt& loop, const std::st
     });
   });
   if (found < 0) return unsupported("prefetch of {}: loop {} does not read it", buffer, loop.iter);
-  return fmt::format("p{}", found);
+  return found;
+}
+
+// A prefetch statement of a loop that shares out the next block of what it reads: a stream of the call. The block after
+// this one is a step of the loop from outside that the operand's innermost index follows.
+Status LeafBuilder::add_share(const Stmt& s, int operand) {
+  const LeafSlot& slot = slots_[static_cast<size_t>(operand)];
+  const Buffer& b = kernel_.buffers[static_cast<size_t>(slot.buffer)];
+  std::set<std::string> outside;
+  size_t d = slot.outer.size();
+  while (d > 0 && outside.empty()) {
+    for_each_node(slot.outer[--d], [&](const ExprNode& n) {
+      if (n.op == Op::k_iter) outside.insert(n.name);
+    });
+  }
+  if (is_inside(s.iter) || outside.size() != 1 || outside.contains(s.iter))
+    return unsupported("prefetch of {} next {}: blocks follow no loop around it", s.target, s.iter);
+  const std::string& loop = *outside.begin();
+  const Expr next = substitute(slot.outer[d], {{loop, iter(loop) + Expr(1)}});
+  const Expr bytes = (next - slot.outer[d]) * physical_strides(b)[d] * Expr(dtype_bytes(b.type));
+  if (building_streams_) streams_.push_back({operand, 0, s.iter, simplify(bytes, ranges_), s.lines});
+  return {};
 }
 
 // A prefetch statement of a tensor scope. One that follows rows keeps its distance; any other is a stream of the call:

@@ -135,7 +135,8 @@ class LeafBuilder {
                                                const ir::Stmt* parent);
   ir::Status build_scope(const ir::Stmt& s, const std::vector<LeafVariant::Range>& values, const ir::Ranges& inner,
                          const ir::Stmt* parent, ir::Stmt& t);
-  ir::Result<std::string> operand_read_by(const ir::Stmt& loop, const std::string& buffer) const;
+  ir::Result<int> operand_read_by(const ir::Stmt& loop, const std::string& buffer) const;
+  ir::Status add_share(const ir::Stmt& s, int operand);
   // Bytes that a step of a tensor scope moves what it reads of a buffer by; null: it does not read it along its steps.
   ir::Expr step_bytes(const std::string& buffer, const ir::Stmt& tensor, const ir::Ranges& ranges) const;
   // Steps read rows that lie at least a page apart: each step prefetches of its own row.

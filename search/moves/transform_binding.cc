@@ -239,8 +239,8 @@ Status apply_prefetch(TransformResult& result, const Move& move, const Transform
   stream.lines = static_cast<int>(lines);
   if (ahead != move.options.end()) {
     LATHE_ASSIGN(stream.distance, int_arg(ahead->second, "ahead", 64, int64_t{1} << 30));
-  } else if (!tensor) {
-    return invalid("expected ahead= in loop `{}`", move.args[1]);
+  } else if (site.scope().mark == Mark::unroll) {
+    return invalid("expected ahead= in the unrolled scope `{}`", move.args[1]);
   } else {
     const auto encloses = [&](const Stmt* s) { return s->iter == next->second; };
     if (std::none_of(site.outer.begin(), site.outer.end(), encloses)) {

@@ -16,6 +16,7 @@
 #include <numeric>
 
 #include "ir/analysis/dependence.h"
+#include "search/quantised/field_prefetch.h"
 #include "search/quantised/groups.h"
 #include "search/quantised/parts.h"
 #include "search/sketches/sketch.h"
@@ -28,13 +29,15 @@ namespace {
 
 constexpr int64_t kBeside = 4;  // quads of a loop's step, vectors or groups side by side
 constexpr int64_t kHurriedRows = 4;
-constexpr int64_t kFewRows = 2, kAheadOfFew = 8192, kAhead = 16384;  // bytes
+constexpr int64_t kFewRows = 4, kAheadOfFew = 6144, kAhead = 16384;  // bytes
+constexpr int64_t kNextRows = 8;                                     // taller tiles fetch no faster
+constexpr int64_t kFewFields = 3;                                    // the core follows more streams too badly
 constexpr double kDots = 2, kIssue = 3.5;                            // a cycle
 constexpr double kEnds = 12, kCrowded = 1.5;                         // sums that end together; cycles of one more
 constexpr double kStore = 0.1;                                       // cycles of a vector, beside the dots
-constexpr double kShown = 0.3;                                       // of what waits behind memory, or the reverse
+constexpr double kShown = 0.3, kShownNext = 0.1;                     // of what waits behind memory, or the reverse
+constexpr double kNextRate = 0.75;                                   // of memory's, for lines far from those in use
 constexpr double kNear = 70;                                         // bytes a cycle from the second cache, not hidden
-constexpr double kLongestBurst = 16;                                 // lines
 constexpr int64_t kScratchRegisters = 6;                             // of weights and factors in the making
 constexpr int64_t kGroupRegisters = 4, kWeightRegisters = 2;
 constexpr int64_t kOperationBytes = 8, kMostBytes = 18 << 10;
@@ -53,7 +56,7 @@ int64_t operations(const Expr& e) {
 class DotsSketch {
  public:
   struct Setting {
-    int64_t tile_rows = 1, panel_columns = 0, streams = 1, prefetch = 0, parallel = 0, scale = kLeastScale;
+    int64_t tile_rows = 1, panel_columns = 0, streams = 1, prefetch = 0, start = 0, parallel = 0, scale = kLeastScale;
     bool operator==(const Setting&) const = default;
   };
   DotsSketch(const Problem& problem, const Target& target)
@@ -151,7 +154,6 @@ class DotsSketch {
   }
   void write_rows(Script& s, const Setting& k) const;
   void write_tiles(Script& s, const Setting& k) const;
-  void prefetch_field(Script& s, const QuantisedField& f, const Setting& k) const;
 
   const Problem& problem_;
   const Target& t_;
@@ -176,8 +178,18 @@ const std::vector<KnobRow<DotsSketch>>& DotsSketch::table() {
        kAnySize, true, [](S s) { return Values{2 * s.t_.lanes}; }},
       {"streams", "st", "panels that a tile walks side by side", &Setting::streams, 1, 4, true,
        [](S) { return Values{1, 2, 4}; }},
-      {"prefetch", "pf", "bytes that the largest field is prefetched ahead; 0: not", &Setting::prefetch, 0, kAnySize,
-       true, [](S) { return Values{0, 2048, 4096, 8192, 16384}; }},
+      {"prefetch", "pf",
+       "bytes that the largest field is prefetched ahead; 0: not; -1: the next panel instead, spread over the tiles",
+       &Setting::prefetch, -1, kAnySize, true,
+       [](S s) {
+         Values v = {0, 2048, 4096, 6144, 8192, 16384};
+         if (s.m_ > 1) v.insert(v.begin(), -1);
+         return v;
+       }},
+      {"start", "ps",
+       "1: a line of each step of the largest field is also prefetched twice as far, where the core's prefetcher "
+       "starts",
+       &Setting::start, 0, 1, false, [](S) { return Values{0, 1}; }},
       {"scale", "sc",
        "activations that share a scale, where sums of their groups find registers; else those of a group do",
        &Setting::scale, kLeastScale, kMostScale, true, [](S s) { return s.scales(); }},
@@ -191,6 +203,7 @@ Status DotsSketch::accepts(const Setting& k) const {
     return unsupported("nr {}: whole vectors of packed fields", k.panel_columns);
   if (k.streams > 1 && !proves_divisible(p_.n->extent, k.panel_columns * k.streams, Ranges(problem_.kernel)))
     return unsupported("st {}: {} columns are not whole panels side by side", k.streams, n_);
+  if (k.prefetch == -1 && m_ <= k.tile_rows) return unsupported("pf next: a single tile has nothing to share it with");
   // What makes the weights of a group needs some more beside its sums than what has one group only.
   const int64_t of_group = g_.group == k_ ? 0 : std::max(kGroupRegisters, block_registers(k, in_parts(k)));
   // A constant that AVX-512 repeats from memory takes a register without it.
@@ -226,12 +239,21 @@ double DotsSketch::estimate(const Setting& k) const {
   const int64_t whole = m_ / k.tile_rows, rest = m_ % k.tile_rows;
   const double tiles = static_cast<double>(whole + (rest != 0));
   const double panels = std::ceil(static_cast<double>(n_) / (v * t_.lanes));
+  const double memory = problem_.cold ? bytes_.total / t_.memory_rate : 0;
+  const double ends = tiles * panels * 20;
+  if (k.prefetch == -1) {
+    // Each tile reads a share of the next panel.
+    const auto tile = [&](int64_t rows) {
+      const double cycles = panels * groups * group_cycles(k, rows), share = memory / kNextRate / tiles;
+      return std::max(cycles, share) + kShownNext * std::min(cycles, share);
+    };
+    return static_cast<double>(whole) * tile(k.tile_rows) + (rest != 0 ? tile(rest) : 0) + ends;
+  }
   // The first tile of a panel reads it from memory.
   const double first = panels * groups * group_cycles(k, whole > 0 ? k.tile_rows : rest);
   double others = static_cast<double>(std::max<int64_t>(whole - 1, 0)) * group_cycles(k, k.tile_rows);
   if (whole > 0 && rest != 0) others += group_cycles(k, rest);
-  const double memory = problem_.cold ? bytes_.total / t_.memory_rate : 0;
-  return std::max(first, memory) + kShown * std::min(first, memory) + panels * groups * others + tiles * panels * 20;
+  return std::max(first, memory) + kShown * std::min(first, memory) + panels * groups * others + ends;
 }
 
 // From memory one stream, which is prefetched.
@@ -243,16 +265,29 @@ std::optional<DotsSketch::Setting> DotsSketch::standard() const {
                                                 {&Setting::panel_columns, values_of(*this, &Setting::panel_columns)},
                                                 {&Setting::streams, values_of(*this, &Setting::streams)},
                                                 {&Setting::scale, scales()}};
+  const bool few_fields = std::ssize(p_.fields) <= kFewFields;
+  const bool shares = problem_.cold && few_fields && m_ > kNextRows;
+  std::vector<int64_t> prefetches;
+  if (!shares || (g_.group < k_ && byte_fields() == 1)) prefetches.push_back(0);
+  if (shares) prefetches.push_back(-1);
   Setting base;
   base.parallel = problem_.threads > 1;
-  each_setting(base, choices, [&](const Setting& k) {
+  each_setting(base, choices, [&](Setting k) {
     if ((hurried && k.tile_rows > kHurriedRows) || (problem_.cold && k.streams > 1)) return;
-    const double cycles = estimate(k);
-    if (cycles >= least || !accepts(k).ok()) return;
-    least = cycles;
-    best = k;
+    for (const int64_t prefetch : prefetches) {
+      // Weights made of several fields leave no slots for sums in memory as well.
+      if (prefetch == -1 && (k.tile_rows > kNextRows || (byte_fields() > 1 && !sums_fit(k)))) continue;
+      k.prefetch = prefetch;
+      const double cycles = estimate(k);
+      if (cycles >= least || !accepts(k).ok()) continue;
+      least = cycles;
+      best = k;
+    }
   });
-  if (best && problem_.cold) best->prefetch = best->tile_rows <= kFewRows ? kAheadOfFew : kAhead;
+  if (!best || !problem_.cold || best->prefetch != 0) return best;
+  const bool few = m_ <= best->tile_rows && best->tile_rows <= kFewRows;
+  best->prefetch = few ? kAheadOfFew : kAhead;
+  best->start = few && few_fields ? 1 : 0;
   return best;
 }
 
@@ -419,49 +454,15 @@ void DotsSketch::write_tiles(Script& s, const Setting& k) const {
   s.move("{} {} m0", sums_fit(k) ? "move_to_register" : "move_to_stack", sums);
   if (in_parts(k)) s.move("move_to_register {} {}", sums_of_part, part);
   s.move("move_to_register {} {}", integers, group);
+  FieldPrefetch prefetch{.ahead = k.prefetch > 0 ? k.prefetch : kAhead, .start = k.start != 0, .group = g_.group};
+  prefetch.of_a_weight = 1 / static_cast<double>(n_) / static_cast<double>(k_);
+  prefetch.columns = columns;
+  prefetch.depth = k_;
+  if (k.prefetch == -1) prefetch.tiles = (m_ + k.tile_rows - 1) / k.tile_rows;
   for (const QuantisedField& f : p_.fields) {
-    if (k.prefetch > 0 && s.ok()) prefetch_field(s, f, k);
+    if (k.prefetch != 0 && s.ok()) prefetch_field(s, f, bytes_, prefetch);
   }
   if (k.parallel != 0) s.move("parallelize {}", outermost);
-}
-
-// Each field as far ahead in time, in the innermost scope that reads whole lines of its own: bursts would wait for each
-// other.
-void DotsSketch::prefetch_field(Script& s, const QuantisedField& f, const Setting& k) const {
-  const double bytes = bytes_.of.at(f.name), per_weight = bytes / static_cast<double>(n_) / static_cast<double>(k_);
-  const std::vector<Access> reads = collect_accesses(s.kernel().body, {}, &f.name);
-  if (reads.empty()) return;
-  // Weights of an iteration of each scope around the read, from the inside.
-  const std::vector<const Stmt*>& scopes = reads[0].scopes;
-  std::vector<double> weights(scopes.size(), 1);
-  double inside = 1;
-  for (size_t i = scopes.size(); i-- > 0;) {
-    if (scopes[i]->role == "groups") inside = std::max(inside, static_cast<double>(g_.group));
-    weights[i] = inside;
-    const bool along = scopes[i]->role == "k" || scopes[i]->role == "groups";
-    if (along && is_const_int(scopes[i]->extent)) inside *= static_cast<double>(scopes[i]->extent->ival);
-  }
-  std::string best;
-  double lines = 0;
-  for (size_t i = 0; i < scopes.size(); ++i) {
-    const Stmt& scope = *scopes[i];
-    if (scope.mark == Mark::tensor || (scope.role != "k" && scope.role != "groups")) continue;
-    if (is_const_int(scope.extent, 1)) continue;
-    const bool steps = std::any_of(reads.begin(), reads.end(), [&](const Access& a) {
-      return std::any_of(a.index.begin(), a.index.end(), [&](const Expr& e) { return uses(e, scope.iter); });
-    });
-    const double here = weights[i] * per_weight * static_cast<double>(k.panel_columns * k.streams) / 64;
-    // Where the same lines are read again, as bits of other weights, a short burst beats prefetching them again.
-    if (!steps && lines > kLongestBurst) continue;
-    if (!steps || (here < 1 && !best.empty())) break;
-    best = scope.iter;
-    lines = here;
-  }
-  if (best.empty()) return;
-  const auto whole = [](double n) { return std::max<int64_t>(static_cast<int64_t>(std::ceil(n)), 1); };
-  const double share = bytes / bytes_.of.at(bytes_.largest);
-  s.move("prefetch {} {} ahead={} lines={}", f.name, best, 64 * whole(static_cast<double>(k.prefetch) * share / 64),
-         std::min<int64_t>(whole(lines), 64));
 }
 
 Structure DotsSketch::structure(const Setting& k, const ProblemFacts& facts) const {

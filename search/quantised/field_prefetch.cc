@@ -1,0 +1,84 @@
+// See field_prefetch.h.
+#include "search/quantised/field_prefetch.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "ir/analysis/dependence.h"
+
+namespace lathe::search {
+
+using namespace ir;  // NOLINT: this file is all IR
+
+namespace {
+
+constexpr double kLongestBurst = 16, kShortBurst = 8;  // lines
+constexpr double kAheadOfSmall = 2;                    // times as far as its share of the bytes
+constexpr int64_t kMostLines = 64;
+
+int64_t at_least_one(double n) { return std::max<int64_t>(static_cast<int64_t>(std::ceil(n)), 1); }
+bool along_depth(const Stmt& scope) { return scope.role == "k" || scope.role == "groups"; }
+
+// Lines of the next panel for each tile, in each iteration of the innermost loop around the read.
+void share_next(Script& s, const std::string& field, const std::vector<const Stmt*>& scopes, double panel_lines) {
+  double iterations = 1, all = 1;
+  std::string loop;
+  for (const Stmt* scope : scopes) {
+    if (!along_depth(*scope)) continue;
+    if (is_const_int(scope->extent)) all *= static_cast<double>(scope->extent->ival);
+    if (scope->mark != Mark::none || is_const_int(scope->extent, 1)) continue;
+    loop = scope->iter;
+    iterations = all;
+  }
+  const int64_t lines = std::min(at_least_one(panel_lines / iterations), kMostLines);
+  if (!loop.empty()) s.move("prefetch {} {} next=m0 lines={}", field, loop, lines);
+}
+
+}  // namespace
+
+// Each field about as far ahead in time, in the innermost scope that reads whole lines of its own: bursts would wait
+// for each other. Few lines come in a short one, which leaves the core's prefetcher to the large streams.
+void prefetch_field(Script& s, const QuantisedField& f, const FieldBytes& bytes, const FieldPrefetch& how) {
+  const double per_weight = bytes.of.at(f.name) * how.of_a_weight;
+  const std::vector<Access> reads = collect_accesses(s.kernel().body, {}, &f.name);
+  if (reads.empty()) return;
+  const std::vector<const Stmt*>& scopes = reads[0].scopes;
+  const bool largest = f.name == bytes.largest;
+  if (largest && how.tiles > 0) {
+    const double panel = per_weight * static_cast<double>(how.depth * how.columns) / 64;
+    return share_next(s, f.name, scopes, panel / static_cast<double>(how.tiles));
+  }
+  // Weights of an iteration of each scope around the read, from the inside.
+  std::vector<double> weights(scopes.size(), 1);
+  double inside = 1;
+  for (size_t i = scopes.size(); i-- > 0;) {
+    if (scopes[i]->role == "groups") inside = std::max(inside, static_cast<double>(how.group));
+    weights[i] = inside;
+    if (along_depth(*scopes[i]) && is_const_int(scopes[i]->extent))
+      inside *= static_cast<double>(scopes[i]->extent->ival);
+  }
+  std::string best, around;  // the scope, and the one around it
+  double lines = 0;
+  for (size_t i = 0; i < scopes.size(); ++i) {
+    const Stmt& scope = *scopes[i];
+    if (scope.mark == Mark::tensor || !along_depth(scope) || is_const_int(scope.extent, 1)) continue;
+    const bool steps = std::any_of(reads.begin(), reads.end(), [&](const Access& a) {
+      return std::any_of(a.index.begin(), a.index.end(), [&](const Expr& e) { return uses(e, scope.iter); });
+    });
+    const double here = weights[i] * per_weight * static_cast<double>(how.columns) / 64;
+    // Where the same lines are read again, as bits of other weights, a short burst beats prefetching them again.
+    if (!steps && lines > kLongestBurst) continue;
+    if (!steps || (here < 1 && !best.empty())) break;
+    if (!best.empty() && lines <= kShortBurst && !largest) break;
+    around = best;
+    best = scope.iter;
+    lines = here;
+  }
+  if (best.empty()) return;
+  const double share = std::min(1.0, kAheadOfSmall * bytes.of.at(f.name) / bytes.of.at(bytes.largest));
+  const int64_t ahead = 64 * at_least_one(static_cast<double>(how.ahead) * (largest ? 1 : share) / 64);
+  if (largest && how.start && !around.empty()) s.move("prefetch {} {} ahead={} lines=1", f.name, around, 2 * ahead);
+  s.move("prefetch {} {} ahead={} lines={}", f.name, best, ahead, std::min(at_least_one(lines), kMostLines));
+}
+
+}  // namespace lathe::search

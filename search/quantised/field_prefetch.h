@@ -1,0 +1,20 @@
+// Prefetches of the fields of a weight of few bits that lies in panels.
+#pragma once
+#include "search/quantised/parts.h"
+
+namespace lathe::search {
+
+struct FieldPrefetch {
+  int64_t ahead = 0;       // bytes of the largest field
+  bool start = false;      // a line of each step of the largest field also twice as far
+  int64_t tiles = 0;       // that share out the next panel of the largest field instead; 0: none do
+  int64_t group = 1;       // weights of a scope of groups, at least
+  int64_t columns = 0;     // that are walked side by side
+  int64_t depth = 0;       // weights of a column
+  double of_a_weight = 0;  // share of one in all weights
+};
+
+// Where the scheduled loops read the field. Tiles run over scope m0.
+void prefetch_field(Script& s, const QuantisedField& f, const FieldBytes& bytes, const FieldPrefetch& how);
+
+}  // namespace lathe::search
