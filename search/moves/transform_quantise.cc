@@ -348,6 +348,28 @@ std::vector<Move> propose_round_to_bf16(const Kernel& kernel) {
   return out;
 }
 
+// Whether the value that the statement of this number assigns is read by statements behind it in the same iteration
+// only, where what it is made of is still the same.
+bool used_at_once(const Kernel& k, const ScopeSite& site, size_t number, const std::vector<Stmt>& later) {
+  const std::vector<Stmt>& body = site.scope().body;
+  const Stmt& write = body[number];
+  const std::string& name = write.target;
+  const auto same_cell = [&](const Expr& value) {
+    bool same = true;
+    for_each_node(value, [&](const ExprNode& n) {
+      if (n.op == Op::k_load && n.name == name)
+        same = same && std::equal(n.args.begin(), n.args.end(), write.index.begin(),
+                                  [](const Expr& a, const Expr& b) { return equal(a, b); });
+    });
+    return same;
+  };
+  for (size_t s = 0; s < body.size(); ++s) {
+    if (body[s].kind != Stmt::Kind::assign || (s >= number && !same_cell(body[s].value))) return false;
+    if (s > number && uses(write.value, body[s].target)) return false;
+  }
+  return collect_accesses(later, {}, &name).empty() && lives_inside(k, name, site.outer, nullptr);
+}
+
 Status apply_narrow_temporary(TransformResult& result, const Move& move, const TransformParams& params) {
   Kernel& k = result.kernel;
   const Legality legality("narrow_temporary", params);
@@ -385,12 +407,22 @@ Status apply_narrow_temporary(TransformResult& result, const Move& move, const T
   });
   if (!any) return invalid("expected `{}` to be rounded to bf16 where it is read", name);
   const std::vector<Expr> index = write->index;
+  const auto number = static_cast<size_t>(write - scope.body.begin());
   scope.body.push_back(
       make_assign(narrow.name, index, AssignOp::set, cast(narrow.type, load(name, index, buffer.type))));
   k.buffers.push_back(narrow);
   std::string why;
   const bool holds = lives_inside(k, narrow.name, site.outer, &why);
-  return legality.require(0, holds, why);
+  LATHE_RETURN_IF_ERROR(legality.require(0, holds, why));
+  const std::vector<Stmt> behind(around.begin() + static_cast<std::ptrdiff_t>(site.index) + 1, around.end());
+  if (!used_at_once(k, site, number, behind)) return {};
+  // Its rounded form is all that is kept.
+  const Expr value = scope.body[number].value;
+  scope.body.erase(scope.body.begin() + static_cast<std::ptrdiff_t>(number));
+  for (size_t s = number; s < scope.body.size(); ++s)
+    scope.body[s].value =
+        rewrite(scope.body[s].value, [&](const Expr& e) { return is_load_of(e, name) ? value : Expr(); });
+  return {};
 }
 
 std::vector<Move> propose_narrow_temporary(const Kernel& kernel) {

@@ -273,7 +273,7 @@ const std::vector<Transform>& transforms() {
       {.name = "narrow_temporary",
        .args = "buffer name scope",
        .picture = "for i: s[i] = e; for j: f(bf16(s[j]))  ->  for i: s[i] = e; t[i] = bf16(s[i]); for j: f(t[j])   "
-                  "(scope i)",
+                  "(scope i; no s[i] where nothing else reads it)",
        .numeric = kExact,
        .preconditions = {"every read that is rounded must come after the scope, of a cell that it wrote",
                          "nothing may write the buffer after the scope"},
