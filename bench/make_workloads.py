@@ -322,7 +322,14 @@ def limits_of_threads():
     prefill = Line("two_prefill_causal_32_8_f32", threads=2, cache="hot")
     operands = [prefill.tensor("q", [1, 32, 512, 128])] + [prefill.tensor(t, [1, 8, 512, 128]) for t in "kv"]
     prefill.node("attention", operands, "y", causal=True)
-    return [q4, f32, square, prefill]
+    lines = [q4, f32, square, prefill]
+    for threads, before in ((1, ""), (2, "two_")):
+        # Three sequences: their keys are shared out, or their heads.
+        for name, op, more in (("lengths", "cached_attention", {}), ("ragged_16", "ragged_attention", {"page": 16, "ragged": True})):
+            line = cached_attention(f"{before}{name}_3_f32_32_8", op, 32, 8, 3, 1, cache="hot", **more)
+            line.threads = threads
+            lines.append(line)
+    return lines
 
 
 def around():
@@ -339,6 +346,9 @@ def around():
         line = Line(f"cumsum_f32_{rows}x{n}", cache="hot")
         line.node("cumsum", [line.tensor("x", [rows, n])], "y")
         lines.append(line)
+    columns = Line("cumsum_columns_f32_64x64x1024", cache="hot")
+    columns.node("cumsum", [columns.tensor("x", [64, 64, 1024])], "y", axis=1)
+    lines.append(columns)
     for dtype in ("f32", "bf16"):
         for rows in (1, 128):
             for op in ("rmsnorm", "layernorm"):
