@@ -263,7 +263,7 @@ class Writer {
         line("const {5}{0} w{1}{4} = {3}{0}({2});", at_once, s.value, place(s.places[0], further(first)),
              load_name(s.places[0]), part, vector_of(kind));
         for (int l = 0; l < at_once; ++l)
-          line("const {4} v{0}_{1} = w{0}{3}.{2}{5};", s.value, first + l, "xyzwabcd"[l], part, type, is);
+          line("const {4} v{0}_{1} = w{0}{3}.{2}{5};", s.value, first + l, "xyzwabcdefghijkl"[l], part, type, is);
       }
       return;
     }

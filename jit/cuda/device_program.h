@@ -117,7 +117,8 @@ struct DevicePlace {
   ir::Expr offset;
 };
 
-inline constexpr int kMaxLanes = 8;          // elements of a value: 16 bytes of 2 each
+inline constexpr int kMaxLanes = 16;         // elements of a value: 16 bytes of one each
+inline constexpr int kMaxHalves = 8;         // those of elements that are moved as they are: of 2 bytes each
 inline constexpr int kMostLocals = 224;      // of the 255 registers that a thread may have
 inline constexpr int kMostCopies = 256;      // of an unrolled loop
 inline constexpr int kMostShared = 232448;   // bytes of a block that some GPU has (ir::most_shared)
@@ -191,7 +192,7 @@ std::string print(const DeviceProgram& program);
 //   names    each name and value is defined once, and used where it is known; integers are of type i64, conditions b8
 //   take     integers are taken from parameters that are only read
 //   values   operands agree with the operation, and in lanes; a constant fits any
-//   lanes    1, 2, 4 or 8
+//   lanes    1, 2, 4, 8 or 16; of what is moved as it is at most 8
 //   access   only what is written is stored to; an access of several lanes at once stands where its address was found
 //            aligned to all of them, or to 16 bytes
 //   locals   at most kMostLocals registers; an access stays inside, and its offset depends on iterators of unrolled

@@ -206,7 +206,7 @@ class Verifier {
       if (row.moves() && type_of(at) != type_of(s.places[0]))
         return invalid("warp: {} changes the type of {}", row.name, name_of(at));
       if (kind == 's') {
-        if (!ir::proves_divisible(at.offset, kMaxLanes, {}))
+        if (!ir::proves_divisible(at.offset, kMaxHalves, {}))
           return invalid("access: 16 bytes of {}[{}] at once, and nothing says that they are aligned", name_of(at),
                          print(at.offset));
         if (!stored_shared_[static_cast<size_t>(at.index)])
@@ -336,8 +336,9 @@ class Verifier {
 
   Status statement(const DeviceStmt& s) {
     using Kind = DeviceStmt::Kind;
-    if (s.lanes < 1 || s.lanes > kMaxLanes || (s.lanes & (s.lanes - 1)) != 0)
-      return invalid("lanes: {}, expected 1, 2, 4 or 8", s.lanes);
+    const int most = s.bits ? kMaxHalves : kMaxLanes;
+    if (s.lanes < 1 || s.lanes > most || (s.lanes & (s.lanes - 1)) != 0)
+      return invalid("lanes: {}, expected 1, 2, 4{}", s.lanes, s.bits ? " or 8" : ", 8 or 16");
     switch (s.kind) {
       case Kind::let:
         LATHE_RETURN_IF_ERROR(integer(s.integer, ir::DType::i64));

@@ -8,12 +8,14 @@
 
 namespace lathe::search {
 
-inline constexpr int64_t kVector = 4, kWideVector = 8;  // that have 16 bytes: elements of 4 bytes, and of 2
+inline constexpr int64_t kVector = 4, kWideVector = 8, kByteVector = 16;  // of 4, 2 and 1 bytes that have 16
 
-// 16 bytes of elements of the type, or 8 of elements of one. length: of what is gone through, as hinted; lines of
-// another length begin anywhere.
+// 16 bytes of elements of the type. length: of what is gone through, as hinted; lines of another length begin anywhere.
 inline int64_t vector_width(ir::DType type, int64_t length) {
-  return dtype_bytes(type) <= 2 && length % kWideVector == 0 ? kWideVector : kVector;
+  const int bytes = dtype_bytes(type);
+  return bytes == 1 && length % kByteVector == 0   ? kByteVector
+         : bytes <= 2 && length % kWideVector == 0 ? kWideVector
+                                                   : kVector;
 }
 // Of the narrowest parameter.
 inline int64_t vector_width(const ir::Kernel& kernel, int64_t length) {

@@ -103,7 +103,7 @@ TEST(DeviceProgram, EveryRuleRefuses) {
       {"values: mul has 1 operands, expected 2", [](DeviceProgram& p) { wide(p).body[2].operands.pop_back(); }},
       {"logical_and: values: v3 is f, expected b",
        [](DeviceProgram& p) { wide(p).body[2].op = DeviceOp::k_logical_and; }},
-      {"lanes: 3, expected 1, 2, 4 or 8", [](DeviceProgram& p) { wide(p).body[1].lanes = 3; }},
+      {"lanes: 3, expected 1, 2, 4, 8 or 16", [](DeviceProgram& p) { wide(p).body[1].lanes = 3; }},
       {"store", [](DeviceProgram& p) { wide(p).body[3].lanes = 2; }},
       {"access: p0 is stored to, it is only read",
        [](DeviceProgram& p) { wide(p).body[3].places = wide(p).body[0].places; }},

@@ -199,6 +199,10 @@ Status DeviceLowering::waiting(const std::vector<Stmt>& list, int64_t threads, L
 }
 
 Status DeviceLowering::scope(const Stmt& s, int64_t threads, List& to) {
+  bool open = false;
+  ir::for_each_node(s.extent, [&](const ir::ExprNode& n) { open |= n.op == Op::k_load; });
+  if (open)
+    return unsupported("scope {} runs as often as {} says, which differs inside of a block", s.iter, print(s.extent));
   switch (s.mark) {
     case Mark::none:
     case Mark::unroll:
@@ -401,7 +405,7 @@ Status DeviceLowering::clear_registers(const Stmt& s, int64_t lanes, List& to) {
 Status DeviceLowering::vector(const Stmt& s, int64_t threads, List& to) {
   const int64_t lanes = ir::interval(s.extent, ranges_).hi;
   if (lanes < 1 || lanes > kMaxLanes || (lanes & (lanes - 1)) != 0)
-    return unsupported("vector scope {} of {} elements, expected 1, 2, 4 or 8", s.iter, lanes);
+    return unsupported("vector scope {} of {} elements, expected 1, 2, 4, 8 or 16", s.iter, lanes);
   const bool moves = std::all_of(s.body.begin(), s.body.end(), [&](const Stmt& a) { return moves_halves(a); });
   const bool alike = ir::running_sums(kernel_, s).empty() && take_ahead(s, to).ok();
   List single;

@@ -6,6 +6,7 @@
 #include "search/gpu/product_schedule.h"
 #include "search/gpu/rows/columns_schedule.h"
 #include "search/gpu/rows/rows_schedule.h"
+#include "search/gpu/rows/scan_schedule.h"
 #include "search/gpu/tensor/hopper_schedule.h"
 #include "search/gpu/tensor/tensor_schedule.h"
 #include "search/gpu/thread_schedule.h"
@@ -35,6 +36,7 @@ constexpr MakeSchedule kSchedules[] = {anywhere<decoded_schedule>,
                                        anywhere<chain_schedule>,
                                        anywhere<columns_schedule>,
                                        anywhere<rows_schedule>,
+                                       anywhere<scan_schedule>,
                                        anywhere<thread_schedule>};
 
 }  // namespace
@@ -51,7 +53,7 @@ ir::Result<Scheduled> device_schedule(const GeneralKernel& general, const ir::Sy
 }
 
 ir::Kernel kernel_of_schedule(const GeneralKernel& general, const Schedule& schedule) {
-  return kernel_of_rows(general, schedule);
+  return is_scan(schedule) ? kernel_of_scan(general, schedule) : kernel_of_rows(general, schedule);
 }
 
 ir::Result<Scheduled> replay_on_device(const GeneralKernel& general, const Schedule& schedule) {

@@ -36,7 +36,8 @@ class Writer {
   // loose: fields that are not staged.
   Writer(const GeneralKernel& general, const ProductForm& product, const DecodedWeight& weight,
          std::set<std::string> loose = {})
-      : kernel_(general.kernel),
+      : general_(general),
+        kernel_(general.kernel),
         p_(product),
         w_(weight),
         loose_(std::move(loose)),
@@ -171,10 +172,25 @@ class Writer {
       staged_.push_back(field);
       list_.move("create_temporary {0} {0}_r at={1} mode=stage", field, scope);
       list_.move("move_to_register {}_r {}", field, scope);
-      if (size > kVector) list_.move("tile_scope {0}_r_0 {1} tail=exact as {0}_q,{0}_v", field, kVector);
-      if (size > kVector) list_.move("unroll_scope {}_q", field);
-      if (size > 1) list_.move("vectorize_scope {}", size > kVector ? field + "_v" : field + "_r_0");
+      const int64_t width = std::min(size, width_of(field));
+      if (size > width) list_.move("tile_scope {0}_r_0 {1} tail=exact as {0}_q,{0}_v", field, width);
+      if (size > width) list_.move("unroll_scope {}_q", field);
+      if (width > 1) list_.move("vectorize_scope {}", size > width ? field + "_v" : field + "_r_0");
     }
+  }
+
+  // Neighbours that are loaded at once: 16 bytes, or as many as all runs begin at multiples of.
+  int64_t width_of(const std::string& field) const {
+    const Buffer& b = *kernel_.find_buffer(field);
+    int64_t out = 16 / std::max(dtype_bytes(b.type), 1);
+    const auto divides = [&](const Expr& step) {
+      if (is_const_int(step)) return step->ival % out == 0;
+      return step->op == Op::k_symbol && general_.multiple.value_or(step->name, 1) % out == 0;
+    };
+    for (size_t d = 0; d + 1 < b.dims.size(); ++d) {
+      while (out > 1 && !divides(b.strides.empty() ? b.dims.back() : b.strides[d])) out /= 2;
+    }
+    return out;
   }
 
   std::string activations() const {
@@ -226,6 +242,7 @@ class Writer {
     return out;
   }
 
+  const GeneralKernel& general_;
   const Kernel& kernel_;
   const ProductForm& p_;
   const DecodedWeight& w_;

@@ -31,6 +31,18 @@ TEST(DecodedCode, WhichScheduleServes) {
   EXPECT_THAT(recipe_of(quantised_product("nbits_4", 64, 37), 17), HasSubstr("from decoded.1 threads=128\n"));
 }
 
+// A Schedule that is stored is made again from what it was made of.
+TEST(DecodedCode, IsReplayed) {
+  for (const int64_t rows : {1, 40}) {
+    const search::GeneralKernel general = search::general_kernel(quantised_product("q6_k", 64, 512));
+    const auto made = best_of(general, {{"M", rows}});
+    ASSERT_TRUE(made.ok()) << made.status().to_string();
+    const auto again = search::replay_on_device(general, made->schedule);
+    ASSERT_TRUE(again.ok()) << again.status().to_string();
+    EXPECT_EQ(print(again->kernel), print(made->kernel));
+  }
+}
+
 // A made constant is decoded from what the caller gives, in one nest.
 TEST(DecodedCode, AKernelWithTheWeightApart) {
   const search::GeneralKernel general = search::general_kernel(quantised_product("q5_0", 64, 64));
@@ -84,8 +96,8 @@ TEST_P(DecodedMatrix, CompilesWithoutSpills) {
     if (!all && !some) continue;
     for (const int64_t rows : {1, 8, 100}) {
       if (!some && rows == 8) continue;
-      // Bytes of a chunk lie together, and are loaded so where they are aligned.
-      const bool wide = rows < 9 && (f.name == "q4_0" || f.name == "q8_0" || f.name == "nbits_4");
+      // Bytes of a chunk lie together, and are loaded 16 at once where blocks begin at multiples of that.
+      const bool wide = rows < 9 && (f.name == "q4_k" || f.name == "nbits_4");
       forms.push_back({print(quantised_product(f.name, 64, 4096, ir::DType::bf16)), {{"M", rows}}, wide ? 2 : 0});
     }
   }

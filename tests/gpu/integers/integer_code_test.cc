@@ -45,6 +45,27 @@ TEST(IntegerCode, IsWhatTheInterpreterSays) {
   }
 }
 
+// Running sums in parts of as many threads and neighbours as knobs say; others make no code.
+TEST(IntegerCode, RunningSumsAreReplayed) {
+  const search::GeneralKernel general = search::general_kernel(kernel_of(kCumsum));
+  for (const int64_t n : {7, 1000, 100000}) {
+    const auto made = best_of(general, {{"B", 3}, {"N", n}});
+    ASSERT_TRUE(made.ok()) << made.status().to_string();
+    search::Schedule schedule = made->schedule;
+    EXPECT_EQ(schedule.recipe, "scan.1");
+    const auto again = search::replay_on_device(general, schedule);
+    ASSERT_TRUE(again.ok()) << again.status().to_string();
+    EXPECT_EQ(print(again->kernel), print(made->kernel));
+    for (const auto& [knob, value] : {std::pair<const char*, int64_t>{"threads", 0}, {"threads", 257}, {"run", -1}}) {
+      schedule = made->schedule;
+      schedule.knobs[knob] = value;
+      EXPECT_FALSE(search::replay_on_device(general, schedule).ok());
+    }
+    for (const int64_t length : {0, 1, 127, 129, 4095, 8193})
+      expect_as_interpreted(made->kernel, sizes_of(general, {{"B", 2}, {"N", length}}));
+  }
+}
+
 // A device program says what it does with them.
 TEST(IntegerCode, AProgramOfIntegers) {
   const search::GeneralKernel general = search::general_kernel(kernel_of(kBits));
@@ -74,6 +95,15 @@ TEST(IntegerCode, WhatADeviceDoesNotHave) {
   };
   EXPECT_THAT(status_of(converting("f64", "f64", "x[j] + x[j]")).message(), HasSubstr("only moved on a device"));
   EXPECT_THAT(status_of(converting("f32", "f32", "sin(x[j])")).message(), HasSubstr("has no function on a device"));
+  // How often an inner scope runs is taken once for a block.
+  const auto cut = search::cut_launches(
+      kernel_of("kernel k(o: i32[N] in values 0..9, x: f32[9] in, y: f32[N] out) where N in 1..99\n"
+                "  for i < ceildiv(N, 32) @grid:\n    for t < min(32, N - 32*i) @block:\n      y[32*i + t] = 0.0\n"
+                "      for j < i64(o[32*i + t]):\n        y[32*i + t] += x[j]\n"));
+  ASSERT_TRUE(cut.ok()) << cut.status().to_string();
+  const auto program = jit::lower_device(cut->leaves[0]);
+  EXPECT_EQ(program.status().code(), ir::Code::kUNSUPPORTED);
+  EXPECT_THAT(program.status().message(), HasSubstr("which differs inside of a block"));
 }
 
 class IntegerMatrix : public KernelMatrix {};
