@@ -64,14 +64,22 @@ void drop_unread(Kernel& kernel, const std::vector<std::string>& used) {
   }
 }
 
-// Bytes of inputs are taken apart by nests before the last.
-bool takes_bytes_apart(const Kernel& kernel) {
+// A nest around one statement.
+bool is_plain(const Stmt& nest) {
+  const Stmt* s = &nest;
+  while (s->kind == Stmt::Kind::scope && s->body.size() == 1) s = &s->body[0];
+  return s->kind == Stmt::Kind::assign;
+}
+
+// Plain nests before the last take integers of inputs apart.
+bool takes_integers_apart(const Kernel& kernel) {
   if (kernel.body.empty()) return false;
   const std::vector<Stmt> nests(kernel.body.begin(), kernel.body.end() - 1);
+  if (!std::all_of(nests.begin(), nests.end(), is_plain)) return false;
   const std::vector<Access> all = collect_accesses(nests);
   return std::any_of(all.begin(), all.end(), [&](const Access& a) {
     const Buffer& b = *kernel.find_buffer(a.buffer);
-    return is_input(b.place) && dtype_bytes(b.type) == 1;
+    return is_input(b.place) && !is_float(b.type);
   });
 }
 
@@ -89,7 +97,7 @@ Kernel decode_in_place(Kernel kernel) {
 
 Kernel decode_apart(Kernel kernel) {
   const Result<ProductForm> product = product_form(kernel);
-  if (!product.ok()) return takes_bytes_apart(kernel) ? decode_in_place(std::move(kernel)) : kernel;
+  if (!product.ok()) return takes_integers_apart(kernel) ? decode_in_place(std::move(kernel)) : kernel;
   const std::string n = product->n->iter, k = product->k->iter;
   const Expr term = product->k->body[0].value;
   const auto is_decoded = [&](const Expr& factor) {
