@@ -6,6 +6,7 @@
 #include "search/gpu/product_schedule.h"
 #include "search/gpu/rows/columns_schedule.h"
 #include "search/gpu/rows/rows_schedule.h"
+#include "search/gpu/tensor/hopper_schedule.h"
 #include "search/gpu/tensor/tensor_schedule.h"
 #include "search/gpu/thread_schedule.h"
 #include "search/gpu/transpose_schedule.h"
