@@ -1,7 +1,7 @@
 // What four warps do together while they go on: a @tensor scope of a row of warp_ops.def for groups of warps. Its
 // factors lie in swizzled shared memory; how, the layout of their buffers says.
 #include "ir/core/text_form.h"
-#include "jit/cuda/lowering.h"
+#include "jit/cuda/lower/lowering.h"
 
 namespace lathe::jit {
 
