@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "search/gpu/chain_schedule.h"
+#include "search/gpu/gemv_schedule.h"
 #include "search/gpu/product_schedule.h"
 #include "search/gpu/tensor/tensor_schedule.h"
 
@@ -35,15 +36,16 @@ Result<std::vector<Scheduled>> device_candidates(const GeneralKernel& general, c
       if (out.size() < most) add(chain_schedule(general, sizes, block));
     }
   }
-  if (const Result<Scheduled> tensor = tensor_schedule(general, sizes, target); tensor.ok() && known(*tensor)) {
-    LATHE_ASSIGN(const std::vector<TensorTile> tiles, tensor_tiles_of(general, sizes, target));
-    for (const TensorTile& tile : tiles) {
+  const std::string& recipe = out[0].schedule.recipe;
+  if (recipe != "lines.1" && recipe != "tensor.1" && recipe != "tiles.1") return out;
+  add(gemv_schedule(general, sizes, target));
+  if (const auto tiles = tensor_tiles_of(general, sizes, target); tiles.ok()) {
+    for (const TensorTile& tile : *tiles) {
       if (out.size() < most) add(tensor_schedule(general, tile));
     }
-  }
-  if (const Result<Scheduled> product = product_schedule(general, sizes, target); product.ok() && known(*product)) {
-    LATHE_ASSIGN(const std::vector<ProductTile> tiles, tiles_of_product(general, sizes, target));
-    for (const ProductTile& tile : tiles) {
+  } else {
+    LATHE_ASSIGN(const std::vector<ProductTile> plain, tiles_of_product(general, sizes, target));
+    for (const ProductTile& tile : plain) {
       if (out.size() < most) add(product_schedule(general, tile));
     }
   }

@@ -20,9 +20,23 @@ ir::Result<Scheduled> anywhere(const GeneralKernel& general, const ir::SymbolVal
 }
 
 using MakeSchedule = ir::Result<Scheduled> (*)(const GeneralKernel&, const ir::SymbolValues&, const ir::GpuTarget&);
-constexpr MakeSchedule kSchedules[] = {anywhere<gemv_schedule>,  tensor_schedule,
-                                       product_schedule,         anywhere<transpose_schedule>,
-                                       anywhere<chain_schedule>, anywhere<columns_schedule>,
+
+// With more lines than a thread multiplies while it waits for the next of them, tensor cores do.
+ir::Result<Scheduled> few_lines(const GeneralKernel& general, const ir::SymbolValues& sizes,
+                                const ir::GpuTarget& target) {
+  constexpr int64_t kFewWithoutTensorCores = 4;
+  LATHE_ASSIGN(Scheduled made, gemv_schedule(general, sizes, target));
+  if (made.schedule.knobs["few"] > kFewWithoutTensorCores && tensor_tiles_of(general, sizes, target).ok())
+    return ir::unsupported("{} has more than {} lines", general.kernel.name, kFewWithoutTensorCores);
+  return made;
+}
+
+constexpr MakeSchedule kSchedules[] = {few_lines,
+                                       tensor_schedule,
+                                       product_schedule,
+                                       anywhere<transpose_schedule>,
+                                       anywhere<chain_schedule>,
+                                       anywhere<columns_schedule>,
                                        anywhere<rows_schedule>};
 
 }  // namespace
