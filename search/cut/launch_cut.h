@@ -7,7 +7,7 @@
 namespace lathe::search {
 
 // UNSUPPORTED: a statement outside of @grid scopes, a grid whose size depends on anything but symbols, or a temporary
-// that is neither in registers nor shared.
+// of the stack. Heap buffers are what launches hand each other.
 ir::Result<ir::LaunchKernel> cut_launches(const ir::Kernel& scheduled);
 
 }  // namespace lathe::search

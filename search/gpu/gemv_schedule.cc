@@ -6,6 +6,7 @@
 
 #include "search/gpu/move_list.h"
 #include "search/gpu/product_form.h"
+#include "search/gpu/split_sum.h"
 #include "search/gpu/vector_width.h"
 
 namespace lathe::search {
@@ -15,30 +16,35 @@ using namespace ir;  // NOLINT: this file is all IR
 namespace {
 
 constexpr int64_t kLanes = 32, kWarps = 8, kParts = 8;
+constexpr int64_t kLeastTurns = 4, kLeastTerms = 16;  // of a lane, where blocks share sums
+constexpr int64_t kMostParts = 16, kBlocks = 4;       // of a sum; of a multiprocessor, which is then busy
 
 class Writer {
  public:
-  // few: of the lines that there are few of, in a block.
-  Writer(const Kernel& kernel, const ProductForm& product, const std::string& large, bool rows, int64_t few,
+  // whole: what the Schedule is of. few: of the lines that there are few of, in a block.
+  Writer(const Kernel& whole, const ProductForm& product, const std::string& large, bool rows, int64_t few,
          int64_t vector)
       : p_(product),
         large_(large),
         rows_(rows),
         few_(few),
         vector_(vector),
-        list_(kernel, "lines.1"),
+        list_(whole, "lines.1"),
         f_(rows ? product.m->iter : product.n->iter),
         g_(rows ? product.n->iter : product.m->iter),
         k_(product.k->iter) {}
 
-  Result<Scheduled> run(bool terms_last) {
+  // split: what the whole is once blocks share its sums over `summed`, in parts of so many terms; null: it is not.
+  Result<Scheduled> run(bool terms_last, const Kernel* split, const std::string& summed, int64_t terms) {
     list_.knob("few", few_);
     list_.knob("terms_last", terms_last ? 1 : 0);
+    if (split != nullptr) split_sum(list_, summed, terms);
     if (terms_last) {
       warp_of_a_line();
     } else {
       vectors_of_lines();
     }
+    if (split != nullptr) add_up_parts(list_, *split);
     return list_.finish();
   }
 
@@ -125,7 +131,7 @@ class Writer {
 
 }  // namespace
 
-Result<Scheduled> gemv_schedule(const GeneralKernel& general, const SymbolValues& sizes) {
+Result<Scheduled> gemv_schedule(const GeneralKernel& general, const SymbolValues& sizes, const GpuTarget& target) {
   LATHE_ASSIGN(const ProductForm product, product_form(general.kernel));
   const ProductShape shape = shape_of(product, sizes);
   const int64_t few = std::min(shape.rows, shape.columns);
@@ -137,7 +143,20 @@ Result<Scheduled> gemv_schedule(const GeneralKernel& general, const SymbolValues
   const auto block = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(few, 1))));
   const int64_t line = large->terms_last ? shape.depth : std::max(shape.rows, shape.columns);
   const int64_t vector = vector_width(general.kernel.find_buffer(large->buffer)->type, line);
-  return Writer(general.kernel, product, large->buffer, rows, block, vector).run(large->terms_last);
+  const std::string &name = large->buffer, &summed = product.k->iter;
+  const bool terms_last = large->terms_last;
+  const int64_t lines = terms_last ? kWarps : kLanes * vector,
+                blocks = shape.batch * ((std::max(shape.rows, shape.columns) + lines - 1) / lines);
+  // Whole turns of all lanes.
+  const int64_t unit = terms_last ? kLanes * vector * kLeastTurns : kParts * kLeastTerms;
+  const int64_t parts =
+      std::clamp<int64_t>(kBlocks * target.multiprocessors / std::max<int64_t>(blocks, 1), 1, kMostParts);
+  const int64_t terms = ((shape.depth + parts - 1) / parts + unit - 1) / unit * unit;
+  if (blocks >= target.multiprocessors || terms >= shape.depth)
+    return Writer(general.kernel, product, name, rows, block, vector).run(terms_last, nullptr, summed, 0);
+  LATHE_ASSIGN(const Kernel split, split_kernel(general.kernel, product, terms));
+  LATHE_ASSIGN(const ProductForm of_part, product_form(split, split.body.size() - 2));
+  return Writer(general.kernel, of_part, name, rows, block, vector).run(terms_last, &split, summed, terms);
 }
 
 }  // namespace lathe::search

@@ -4,7 +4,10 @@
 //   terms are neighbours in memory: a warp takes a column of the result for few rows, a row for few columns, and its
 //     lanes the terms, 4 each
 //   columns (or rows) are: 8 lanes take 4 of them, and an eighth of the terms each
+//
+// Blocks share sums where there are fewer of them than multiprocessors (split_sum.h).
 #pragma once
+#include "ir/base/gpu_target.h"
 #include "search/gpu/general_kernel.h"
 #include "search/moves/schedule.h"
 
@@ -14,6 +17,7 @@ namespace lathe::search {
 inline constexpr int64_t kFewLines = 8;
 
 // UNSUPPORTED: it is no product, or has neither few rows nor few columns. sizes: see chain_schedule.h.
-ir::Result<Scheduled> gemv_schedule(const GeneralKernel& general, const ir::SymbolValues& sizes);
+ir::Result<Scheduled> gemv_schedule(const GeneralKernel& general, const ir::SymbolValues& sizes,
+                                    const ir::GpuTarget& target);
 
 }  // namespace lathe::search

@@ -12,9 +12,9 @@ using namespace ir;  // NOLINT: this file is all IR
 
 namespace {
 
-// Nests before the last one make temporaries, each by one plain assignment.
-Status find_made(const Kernel& kernel, ProductForm& out) {
-  for (size_t i = 0; i + 1 < kernel.body.size(); ++i) {
+// Nests before that one make temporaries, each by one plain assignment.
+Status find_made(const Kernel& kernel, size_t nest, ProductForm& out) {
+  for (size_t i = 0; i < nest; ++i) {
     const Stmt* s = &kernel.body[i];
     while (s->kind == Stmt::Kind::scope && s->body.size() == 1) s = &s->body[0];
     const Buffer* b = s->kind == Stmt::Kind::assign ? kernel.find_buffer(s->target) : nullptr;
@@ -50,12 +50,16 @@ Status find_operands(const Kernel& kernel, ProductForm& out) {
 }  // namespace
 
 Result<ProductForm> product_form(const Kernel& kernel) {
+  return product_form(kernel, std::max<size_t>(kernel.body.size(), 1) - 1);
+}
+
+Result<ProductForm> product_form(const Kernel& kernel, size_t number) {
   ProductForm out;
-  LATHE_RETURN_IF_ERROR(find_made(kernel, out));
+  LATHE_RETURN_IF_ERROR(find_made(kernel, number, out));
   const auto no = [&](const char* why) { return unsupported("{} is no product of matrices: {}", kernel.name, why); };
   if (kernel.body.empty()) return no("it is empty");
   std::vector<const Stmt*> nest;
-  for (const Stmt* s = &kernel.body.back(); s->kind == Stmt::Kind::scope; s = &s->body[0]) {
+  for (const Stmt* s = &kernel.body[number]; s->kind == Stmt::Kind::scope; s = &s->body[0]) {
     nest.push_back(s);
     if (s->body.size() != 1) break;
   }

@@ -29,6 +29,8 @@ struct ProductForm {
 };
 // UNSUPPORTED: it is anything else.
 ir::Result<ProductForm> product_form(const ir::Kernel& kernel);
+// Of that nest; those before it make temporaries.
+ir::Result<ProductForm> product_form(const ir::Kernel& kernel, size_t nest);
 // Whether all operands are matrices that lie in memory as they are read.
 bool is_given(const ir::Kernel& kernel, const ProductForm& form);
 // Of those sizes of its symbols.

@@ -7,6 +7,7 @@
 #include "ir/core/names.h"
 #include "search/gpu/move_list.h"
 #include "search/gpu/product_form.h"
+#include "search/gpu/split_sum.h"
 
 namespace lathe::search {
 
@@ -26,11 +27,14 @@ bool is_copied(const Kernel& kernel, const ProductForm& product) {
 
 class Writer {
  public:
-  Writer(const Kernel& kernel, const ProductForm& product, const ProductTile& tile)
+  // whole: what the Schedule is of. kernel: that, or what it is once blocks share its sums over `summed`.
+  Writer(const Kernel& whole, const Kernel& kernel, const ProductForm& product, const ProductTile& tile,
+         std::string summed)
       : kernel_(kernel),
         p_(product),
         t_(tile),
-        list_(kernel, "tiles.1"),
+        summed_(std::move(summed)),
+        list_(whole, "tiles.1"),
         m_(p_.m->iter),
         n_(p_.n->iter),
         k_(p_.k->iter),
@@ -43,6 +47,7 @@ class Writer {
     list_.knob("thread_rows", t_.thread_rows);
     list_.knob("thread_columns", t_.thread_columns);
     if (stages_ > 1) list_.knob("stages", stages_);
+    if (t_.terms > 0) split_sum(list_, summed_, t_.terms);
     tile_result(list_, p_, t_.rows, t_.columns, t_.depth);
     stage();
     // The scopes of all sums; with stages, the last steps are apart.
@@ -69,6 +74,7 @@ class Writer {
     for (const std::string& part : sums) threads(part, "exact");
     threads("ie", "mask");
     list_.move("unroll_scope {}1", k_);  // not of the last steps: the code would be twice as long
+    if (t_.terms > 0) add_up_parts(list_, kernel_);
     return list_.finish();
   }
 
@@ -161,6 +167,7 @@ class Writer {
   const Kernel& kernel_;
   const ProductForm& p_;
   const ProductTile& t_;
+  const std::string summed_;
   MoveList list_;
   const std::string m_, n_, k_;
   const int64_t stages_;
@@ -171,7 +178,11 @@ class Writer {
 Result<Scheduled> product_schedule(const GeneralKernel& general, const ProductTile& tile) {
   LATHE_RETURN_IF_ERROR(check_tile(tile));
   LATHE_ASSIGN(const ProductForm product, product_form(general.kernel));
-  return Writer(general.kernel, product, tile).run();
+  const std::string& summed = product.k->iter;
+  if (tile.terms == 0) return Writer(general.kernel, general.kernel, product, tile, summed).run();
+  LATHE_ASSIGN(const Kernel split, split_kernel(general.kernel, product, tile.terms));
+  LATHE_ASSIGN(const ProductForm parts, product_form(split, split.body.size() - 2));
+  return Writer(general.kernel, split, parts, tile, summed).run();
 }
 
 Result<std::vector<ProductTile>> tiles_of_product(const GeneralKernel& general, const SymbolValues& sizes,

@@ -35,6 +35,7 @@ ir::Status check_tile(const ProductTile& t) {
   if (t.thread_columns % kVector != 0 || t.depth % kVector != 0)
     return ir::invalid("{} columns of a thread and a depth of {}, expected multiples of {}", t.thread_columns, t.depth,
                        kVector);
+  LATHE_RETURN_IF_ERROR(check_terms(t, product_stages(t)));
   if (t.thread_rows * t.thread_columns > kMostThreadSums)
     return ir::invalid("{} sums of a thread, expected at most {}", t.thread_rows * t.thread_columns, kMostThreadSums);
   if (t.thread_rows * t.thread_columns * t.depth > kMostUnrolled)
@@ -70,7 +71,6 @@ int64_t product_stages(const ProductTile& t) {
 }
 
 double product_cycles(const ProductTile& t, const ProductShape& s, const ir::GpuTarget& gpu) {
-  const int64_t depth = std::max<int64_t>(s.depth, 1);
   const auto step = static_cast<double>(t.depth), lines = static_cast<double>(t.rows + t.columns),
              area = static_cast<double>(t.rows * t.columns);
   const auto warps = static_cast<double>(t.threads()) / kWarp;
@@ -83,21 +83,40 @@ double product_cycles(const ProductTile& t, const ProductShape& s, const ir::Gpu
   TileWork work;
   work.tiles =
       s.batch * ceil_div(std::max<int64_t>(s.rows, 1), t.rows) * ceil_div(std::max<int64_t>(s.columns, 1), t.columns);
-  work.steps = ceil_div(depth, t.depth);
+  const SumParts parts(t, s);
+  work.tiles *= parts.count;
+  work.steps = ceil_div(parts.depth, t.depth);
   work.threads = t.threads();
   work.registers = registers(t);
   work.stages = s.copied ? product_stages(t) : 1;
   work.shared = work.stages * shared_bytes(t);
   work.step = std::max(issue, shared) + step * lines * 4 / 32;
   work.rest = area * 4 / 32;
-  const double l2 = static_cast<double>(work.tiles) * (static_cast<double>(depth) * lines + area) * 4 / kL2Bytes;
-  return std::max(busy_cycles(work, gpu), l2);
+  const double l2 = static_cast<double>(work.tiles) * (static_cast<double>(parts.depth) * lines + area) * 4 / kL2Bytes;
+  const double busy = busy_cycles(work, gpu);
+  return std::max({busy, l2, memory_cycles(s, 4)}) + kWorth * busy + parts.cycles;
 }
 
 std::vector<ProductTile> ranked_tiles(const ProductShape& shape, const ir::GpuTarget& gpu) {
-  std::vector<double> cycles;
-  for (const ProductTile& t : product_tiles()) cycles.push_back(product_cycles(t, shape, gpu));
-  return ranked(product_tiles(), cycles);
+  std::vector<ProductTile> tiles;
+  std::vector<double> all;
+  for (const ProductTile& t : product_tiles()) {
+    ProductTile best = t;
+    double least = product_cycles(t, shape, gpu);
+    const int64_t blocks = shape.batch * ceil_div(shape.rows, t.rows) * ceil_div(shape.columns, t.columns);
+    for (const int64_t terms : shared_terms(blocks, shape.depth, t.depth, gpu)) {
+      ProductTile tile = t;
+      tile.terms = terms;
+      if (!check_tile(tile).ok()) continue;
+      const double cycles = product_cycles(tile, shape, gpu);
+      if (cycles >= least) continue;
+      least = cycles;
+      best = tile;
+    }
+    tiles.push_back(best);
+    all.push_back(least);
+  }
+  return ranked(tiles, all);
 }
 
 }  // namespace lathe::search

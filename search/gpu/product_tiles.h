@@ -12,6 +12,7 @@ namespace lathe::search {
 // A block has rows x columns of the result, a thread some of each; depth terms are staged in shared memory at a time.
 struct ProductTile {
   int64_t rows = 0, columns = 0, depth = 0, thread_rows = 0, thread_columns = 0;
+  int64_t terms = 0;  // of a part of the sums, which blocks share; 0: a block sums all of them
 
   int64_t row_threads() const { return rows / thread_rows; }
   int64_t column_threads() const { return columns / thread_columns; }
@@ -20,8 +21,8 @@ struct ProductTile {
 // rows 64..128, depth 8..32, ...: those that fit every GPU served, in the order of the table.
 const std::vector<ProductTile>& product_tiles();
 
-// INVALID, naming the rule: whole warps of at most 1024 threads; columns of a thread in whole vectors of 4; registers
-// and static shared memory of every GPU served.
+// INVALID, naming the rule: whole warps of at most 1024 threads; columns of a thread in whole vectors of 4; parts of
+// whole steps; registers and static shared memory of every GPU served.
 ir::Status check_tile(const ProductTile& tile);
 
 struct ProductShape {
@@ -32,7 +33,7 @@ struct ProductShape {
 int64_t product_stages(const ProductTile& tile);
 // Cycles of a GPU: for ordering only.
 double product_cycles(const ProductTile& tile, const ProductShape& shape, const ir::GpuTarget& gpu);
-// The best tile for the shape first.
+// The best tile for the shape first; blocks share sums where there are fewer tiles than multiprocessors.
 std::vector<ProductTile> ranked_tiles(const ProductShape& shape, const ir::GpuTarget& gpu);
 
 }  // namespace lathe::search

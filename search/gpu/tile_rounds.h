@@ -5,11 +5,14 @@
 #include <vector>
 
 #include "ir/base/gpu_target.h"
+#include "search/gpu/product_tiles.h"
 
 namespace lathe::search {
 
 inline constexpr int64_t kRegisters = 65536;  // of a multiprocessor
 inline constexpr double kL2Bytes = 5500;      // in a cycle of the GPU
+
+inline constexpr double kWorth = 0.05;  // of cycles that are hidden behind memory
 
 inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
@@ -38,6 +41,50 @@ inline double busy_cycles(const TileWork& w, const ir::GpuTarget& gpu) {
   const double arrives = w.stages == 1 ? kLatency + w.step : kLatency / static_cast<double>(w.stages - 1);
   const double waiting = busy / together * steps * std::max({arrives, w.step + kMeeting, w.chain + kMeeting});
   return std::max(busy * (steps * w.step + w.rest), waiting) + 0.1 * waiting + kLatency;
+}
+
+// Parts of sums that blocks share, and what it costs to add them up.
+struct SumParts {
+  int64_t count = 1, depth = 1;
+  double cycles = 0;
+
+  template <class Tile>
+  SumParts(const Tile& t, const ProductShape& s) : depth(std::max<int64_t>(s.depth, 1)) {
+    constexpr double kLaunch = 2500;  // from the end of one launch to the work of the next
+    if (t.terms == 0) return;
+    count = ceil_div(depth, t.terms);
+    depth = std::min(depth, t.terms);
+    cycles = kLaunch + static_cast<double>(2 * count * s.batch * s.rows * s.columns) * 4 / kL2Bytes;
+  }
+};
+// Terms of a part that are worth a try, by the number of blocks that there are without parts. depth: of a step.
+inline std::vector<int64_t> shared_terms(int64_t blocks, int64_t terms, int64_t depth, const ir::GpuTarget& gpu) {
+  constexpr int64_t kLeastSteps = 4;
+  std::vector<int64_t> out;
+  for (const int64_t parts : {2, 4, 8, 16}) {
+    const int64_t part = ceil_div(ceil_div(terms, parts), depth) * depth;
+    if (blocks >= gpu.multiprocessors || part < kLeastSteps * depth || part >= terms) break;
+    out.push_back(part);
+  }
+  return out;
+}
+// INVALID: parts of sums that are no whole steps; or of so few that a loop of the stages runs once at most, whose
+// accesses are not proven to stay inside of operands where a part is short.
+template <class Tile>
+ir::Status check_terms(const Tile& t, int64_t stages) {
+  if (t.terms < 0 || t.terms % t.depth != 0)
+    return ir::invalid("parts of {} terms, expected a multiple of {}", t.terms, t.depth);
+  if (t.terms > 0 && (stages == 2 || t.terms / t.depth <= stages))
+    return ir::invalid("parts of {} steps in {} stages, expected more steps than stages, and not 2 stages",
+                       t.terms / t.depth, stages);
+  return {};
+}
+
+// To read operands once, of elements of so many bytes.
+inline double memory_cycles(const ProductShape& s, int bytes) {
+  constexpr double kMemoryBytes = 2500;  // in a cycle
+  return static_cast<double>(s.batch) * static_cast<double>(s.rows + s.columns) * static_cast<double>(s.depth) * bytes /
+         kMemoryBytes;
 }
 
 template <class Tile>

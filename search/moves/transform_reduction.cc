@@ -1,8 +1,10 @@
-// split_reduction, online_reduction: a reduction with several results on the way. Both add
+// split_reduction, share_sum, online_reduction: a reduction with several results on the way. They add
 // temporaries (partial results) and scopes that start and combine them.
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
+#include "ir/core/text_form.h"
 #include "search/moves/footprint.h"
 #include "search/moves/legality.h"
 #include "search/moves/transform_rows.h"
@@ -13,6 +15,7 @@ using namespace ir;  // NOLINT(google-build-using-namespace)
 
 namespace {
 constexpr int64_t kMaxPartials = 1024;
+constexpr int64_t kMaxPartTerms = int64_t{1} << 30;
 
 // What changes nothing: e op= identity.
 Expr identity_of(AssignOp op, DType type) {
@@ -149,6 +152,103 @@ std::vector<Move> propose_split_reduction(const Kernel& kernel) {
       add(a.buffer, a.scopes[s]->iter, "root");
       for (size_t o = 0; o < s; ++o) add(a.buffer, a.scopes[s]->iter, a.scopes[o]->iter);
     }
+  }
+  return out;
+}
+
+//   for m: a[m] = 0; for k < K: a[m] += v(k); S(a[m])
+//   ->  for p < ceildiv(K, T): for m: q[p, m] = 0; for k < min(T, K - T*p): q[p, m] += v(T*p + k); w[p, m] = q[p, m]
+//       for m: a[m] = 0; for p < ceildiv(K, T): a[m] += w[p, m]; S(a[m])
+Status apply_share_sum(TransformResult& result, const Move& move, const TransformParams& params) {
+  Kernel& k = result.kernel;
+  const Legality legality("share_sum", params);
+  LATHE_ASSIGN(const ScopeSite site, find_plain_site(k, move.args[0]));
+  LATHE_ASSIGN(const int64_t size, int_arg(move.args[1], "size", 1, kMaxPartTerms));
+  const Stmt& sum = site.scope();
+  const auto assigns = [](const Stmt& s, AssignOp op) { return s.kind == Stmt::Kind::assign && s.op == op; };
+  if (site.outer.empty() || site.index != 1 || sum.body.size() != 1 || !assigns(sum.body[0], AssignOp::add) ||
+      !assigns((*site.siblings)[0], AssignOp::set))
+    return invalid("expected `{}` to hold one sum and to stand after its start, inside a scope", sum.iter);
+  const Stmt &start = (*site.siblings)[0], &term = sum.body[0];
+  const Buffer target = *k.find_buffer(term.target);
+  const bool same = start.target == term.target && start.index.size() == term.index.size() &&
+                    std::equal(start.index.begin(), start.index.end(), term.index.begin(), equal);
+  const bool zero = start.value->op == Op::k_const_float && start.value->fval == 0 && !std::signbit(start.value->fval);
+  if (!same || !zero || !is_float(target.type))
+    return invalid("expected `{}` to start at 0.0 what is summed", sum.iter);
+  for (size_t i = 0; i + 1 < site.outer.size(); ++i) {
+    if (site.outer[i]->body.size() != 1 || site.outer[i]->mark != Mark::none)
+      return invalid("expected `{}` to hold nothing else", site.outer[i]->iter);
+  }
+  std::vector<Expr> extents = {sum.extent};
+  for (const Stmt* s : site.outer) extents.push_back(s->extent);
+  for (const Expr& e : extents) {
+    bool symbols = true;
+    for_each_node(e, [&](const ExprNode& n) { symbols &= n.op != Op::k_iter && n.op != Op::k_load; });
+    if (!symbols) return invalid("expected extents of symbols, got {}", print(e));
+  }
+  const Stmt& top = *site.outer[0];
+  std::string changed;
+  for (const Access& a : collect_accesses(top.body)) {
+    if (a.write && changed.empty() && uses(term.value, a.buffer)) changed = a.buffer;
+  }
+  LATHE_RETURN_IF_ERROR(legality.require(0, changed.empty(), fmt::format("`{}` is written there", changed)));
+
+  Names names(k);
+  LATHE_ASSIGN(const std::vector<std::string> created, created_names(names, move, {sum.iter + "p", sum.iter + "t"}));
+  const std::string &part = created[0], &inner = created[1];
+  Buffer shared;
+  shared.name = names.fresh(target.name + "_w");
+  shared.type = target.type;
+  shared.place = Place::heap;
+  const Expr parts = ceildiv(sum.extent, Expr(size));
+  shared.dims = extents;
+  shared.dims[0] = parts;
+  Buffer own = shared;
+  own.name = names.fresh(target.name + "_q");
+  std::vector<Expr> index = {iter(part)};
+  for (const Stmt* s : site.outer) index.push_back(iter(s->iter));
+  const auto at = std::find_if(k.body.begin(), k.body.end(), [&](const Stmt& s) { return &s == &top; });
+  Stmt last = top;  // adds up
+  // Of each part.
+  std::vector<Stmt> body;
+  body.push_back(make_assign(own.name, index, AssignOp::set, start.value));
+  Stmt terms = make_scope(inner, min(Expr(size), sum.extent - Expr(size) * iter(part)),
+                          {make_assign(own.name, index, AssignOp::add, term.value)}, sum.role);
+  substitute_body(terms.body, {{sum.iter, Expr(size) * iter(part) + iter(inner)}});
+  body.push_back(std::move(terms));
+  body.push_back(make_assign(shared.name, index, AssignOp::set, load(own.name, index, own.type)));
+  for (size_t d = site.outer.size(); d-- > 0;) {
+    std::vector<Stmt> around_it;
+    around_it.push_back(make_scope(site.outer[d]->iter, site.outer[d]->extent, std::move(body), site.outer[d]->role));
+    body = std::move(around_it);
+  }
+  Stmt first = make_scope(part, parts, std::move(body));
+  // Of all parts, in their order.
+  std::vector<Stmt>* inside = &last.body;
+  for (size_t d = 1; d < site.outer.size(); ++d) inside = &inside->front().body;
+  Stmt& adds = (*inside)[1];
+  adds.extent = parts;
+  adds.role.clear();
+  index[0] = iter(adds.iter);
+  adds.body[0].value = load(shared.name, index, shared.type);
+  std::vector<Stmt> second;
+  second.push_back(std::move(last));
+  rename_scopes(second, "_s", names);
+  const auto place = at - k.body.begin();
+  k.body[static_cast<size_t>(place)] = std::move(first);
+  k.body.insert(k.body.begin() + place + 1, std::move(second[0]));
+  k.numeric |= kReassociate;
+  k.buffers.push_back(std::move(own));
+  k.buffers.push_back(std::move(shared));
+  simplify_body(k.body, Ranges(k));
+  return {};
+}
+
+std::vector<Move> propose_share_sum(const Kernel& kernel) {
+  std::vector<Move> out;
+  for (const std::string& scope : plain_scopes(kernel)) {
+    for (const char* size : {"8", "64"}) out.push_back({"share_sum", {scope, size}, {}, {}});
   }
   return out;
 }

@@ -28,6 +28,7 @@ LATHE_MOVE_ROW(vectorize_buffer);
 LATHE_MOVE_ROW(move_to_stack);
 LATHE_MOVE_ROW(move_to_register);
 LATHE_MOVE_ROW(split_reduction);
+LATHE_MOVE_ROW(share_sum);
 LATHE_MOVE_ROW(online_reduction);
 LATHE_MOVE_ROW(split_softmax);
 LATHE_MOVE_ROW(quantize_activations);

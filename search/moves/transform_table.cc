@@ -225,6 +225,17 @@ const std::vector<Transform>& transforms() {
                          "one kind only"},
        .apply = apply_split_reduction,
        .propose = propose_split_reduction},
+      {.name = "share_sum",
+       .args = "scope size as part,term",
+       .picture = "for m: a[m] = 0; for k < K: a[m] += v(k); S(a[m])\n"
+                  "  ->  for p < ceildiv(K, T): for m: q[p, m] = 0; for k < min(T, K - T*p): q[p, m] += v(T*p + k); "
+                  "w[p, m] = q[p, m]\n"
+                  "      for m: a[m] = 0; for p < ceildiv(K, T): a[m] += w[p, m]; S(a[m])",
+       .numeric = kReassociate,
+       .preconditions = {"nothing that the terms read may change in the scopes around them"},
+       .apply = apply_share_sum,
+       .propose = propose_share_sum,
+       .where = Where::gpu},
       {.name = "online_reduction",
        .args = "maximum sum partials as max,sum,next,outer,inner",
        .picture = "for n: m max= x(n); for n2: a += exp(x(n2) - m)  ->  for q < P: m_p[q] = -inf, "

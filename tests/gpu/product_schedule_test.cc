@@ -72,13 +72,14 @@ TEST(ProductSchedule, EveryTileKeepsTheValues) {
 TEST(ProductSchedule, FewLinesKeepTheValues) {
   const Kernel fused = kernel_of(kFused), made = kernel_of(kMade);
   const GeneralKernel of_fused = general_kernel(fused), of_made = general_kernel(made);
+  const ir::GpuTarget target = *ir::find_gpu_target("h200");
   for (const int64_t few : {1, 2, 5, 8}) {
     for (const int64_t other : {1, 9, 130}) {
-      for (const int64_t k : {0, 1, 129}) {
+      for (const int64_t k : {0, 1, 129, few == 5 ? 1100 : 64}) {
         const SymbolValues rows = {{"M", few}, {"N", other}, {"K", k}}, columns = {{"M", other}, {"N", few}, {"K", k}};
         for (const SymbolValues& s : {rows, columns}) {
-          expect_same(fused, of_fused, gemv_schedule(of_fused, sizes_of(of_fused, s)), s);
-          expect_same(made, of_made, gemv_schedule(of_made, sizes_of(of_made, s)), s);
+          expect_same(fused, of_fused, gemv_schedule(of_fused, sizes_of(of_fused, s), target), s);
+          expect_same(made, of_made, gemv_schedule(of_made, sizes_of(of_made, s), target), s);
         }
       }
     }
@@ -105,8 +106,9 @@ TEST(ProductTiles, FollowTheShape) {
   };
   EXPECT_EQ(best(4096, 4096, 4096), (std::pair<int64_t, int64_t>(128, 128)));
   EXPECT_EQ(best(8192, 8192, 512), (std::pair<int64_t, int64_t>(128, 128)));
-  const auto [rows, columns] = best(256, 256, 4096);
-  EXPECT_LE(rows * columns, 64 * 64);  // enough blocks to go round
+  // Enough blocks to go round.
+  const ProductTile few = ranked_tiles({1, 256, 256, 4096, true}, gpu).front();
+  EXPECT_TRUE(few.rows * few.columns <= 64 * 64 || few.terms > 0);
   EXPECT_LE(best(16, 4096, 4096).first, 32);
   // More work takes longer.
   for (const ProductTile& t : product_tiles()) {
@@ -157,8 +159,8 @@ TEST(ProductSchedule, RefusesOperandsOfOneKind) {
         term + "\n      y[m, n] = c[m, n]\n");
     const GeneralKernel general = general_kernel(naive);
     const SymbolValues sizes = sizes_of(general, {});
-    for (const auto& made :
-         {product_schedule(general, product_tiles()[0]), gemv_schedule(general, sizes), gemv_schedule(general, {})})
+    for (const auto& made : {product_schedule(general, product_tiles()[0]), gemv_schedule(general, sizes, target),
+                             gemv_schedule(general, {}, target)})
       EXPECT_THAT(made.status().message(), HasSubstr("its terms have no operand of rows and one of columns")) << term;
     // Rows take it.
     expect_same(naive, general, device_schedule(general, sizes, target), {});
@@ -175,7 +177,9 @@ TEST(ProductSchedule, RefusesWhatIsNoProduct) {
                   "      c[m, n] = 0.0\n      for k < 9:\n        c[m, n] += a[m, k] * 2.0\n      y[m, n] = c[m, n]\n"),
               HasSubstr("its terms have no operand of rows and one of columns"));
   const GeneralKernel general = general_kernel(kernel_of(kFused));
-  EXPECT_THAT(gemv_schedule(general, sizes_of(general, {{"M", 9}, {"N", 9}, {"K", 9}})).status().message(),
+  EXPECT_THAT(gemv_schedule(general, sizes_of(general, {{"M", 9}, {"N", 9}, {"K", 9}}), *ir::find_gpu_target("h200"))
+                  .status()
+                  .message(),
               HasSubstr("has 9 rows and 9 columns"));
 }
 

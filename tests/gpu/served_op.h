@@ -111,9 +111,13 @@ inline void expect_as_on_cpu(lathe_context* ctx, const lathe_graph* graph, lathe
   lathe_exec on_cpu = LATHE_EXEC_INIT;
   on_cpu.workspace = workspace.memory;
   on_cpu.workspace_bytes = bytes;
-  const lathe_exec exec = on_stream();
+  lathe_exec exec = on_stream();
+  ASSERT_EQ(lathe_workspace_bytes(kernel, device_args.data(), device_args.size(), 1, &bytes, &e), LATHE_STATUS_OK);
+  exec.workspace = bytes == 0 ? nullptr : fake_gpu().alloc(bytes, 0);
+  exec.workspace_bytes = bytes;
   ASSERT_EQ(lathe_execute(cpu.get(), host_args.data(), host_args.size(), &on_cpu, &e), LATHE_STATUS_OK) << e.message;
   ASSERT_EQ(lathe_execute(kernel, device_args.data(), device_args.size(), &exec, &e), LATHE_STATUS_OK) << e.message;
+  if (exec.workspace != nullptr) fake_gpu().free(exec.workspace);
   const TensorOf &want = *host.back(), &got = *device.back();
   if (tolerance == 0 && output.dtype != LATHE_DTYPE_F32 && output.dtype != LATHE_DTYPE_F16 &&
       output.dtype != LATHE_DTYPE_BF16) {

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "search/gpu/chain_schedule.h"
+#include "search/gpu/gemv_schedule.h"
 #include "search/gpu/product_schedule.h"
 #include "search/gpu/tensor/hopper_schedule.h"
 #include "search/gpu/tensor/tensor_schedule.h"
@@ -37,23 +38,21 @@ Result<std::vector<Scheduled>> device_candidates(const GeneralKernel& general, c
       if (out.size() < most) add(chain_schedule(general, sizes, block));
     }
   }
-  bool groups = false;
-  if (const Result<std::vector<GroupTile>> tiles = group_tiles_of(general, sizes, target); tiles.ok()) {
-    groups = true;
+  const std::string& recipe = out[0].schedule.recipe;
+  if (recipe != "lines.1" && recipe != "groups.1" && recipe != "tensor.1" && recipe != "tiles.1") return out;
+  add(gemv_schedule(general, sizes, target));
+  if (const auto tiles = group_tiles_of(general, sizes, target); tiles.ok()) {
     for (const GroupTile& tile : *tiles) {
       if (out.size() + kOtherTiles < most) add(hopper_schedule(general, tile));
     }
   }
-  if (const Result<Scheduled> tensor = tensor_schedule(general, sizes, target);
-      tensor.ok() && (groups || known(*tensor))) {
-    LATHE_ASSIGN(const std::vector<TensorTile> tiles, tensor_tiles_of(general, sizes, target));
-    for (const TensorTile& tile : tiles) {
+  if (const auto tiles = tensor_tiles_of(general, sizes, target); tiles.ok()) {
+    for (const TensorTile& tile : *tiles) {
       if (out.size() < most) add(tensor_schedule(general, tile));
     }
-  }
-  if (const Result<Scheduled> product = product_schedule(general, sizes, target); product.ok() && known(*product)) {
-    LATHE_ASSIGN(const std::vector<ProductTile> tiles, tiles_of_product(general, sizes, target));
-    for (const ProductTile& tile : tiles) {
+  } else {
+    LATHE_ASSIGN(const std::vector<ProductTile> plain, tiles_of_product(general, sizes, target));
+    for (const ProductTile& tile : plain) {
       if (out.size() < most) add(product_schedule(general, tile));
     }
   }

@@ -25,8 +25,19 @@ ir::Result<Scheduled> anywhere(const GeneralKernel& general, const ir::SymbolVal
 }
 
 using MakeSchedule = ir::Result<Scheduled> (*)(const GeneralKernel&, const ir::SymbolValues&, const ir::GpuTarget&);
+
+// With more lines than a thread multiplies while it waits for the next of them, tensor cores do.
+ir::Result<Scheduled> few_lines(const GeneralKernel& general, const ir::SymbolValues& sizes,
+                                const ir::GpuTarget& target) {
+  constexpr int64_t kFewWithoutTensorCores = 4;
+  LATHE_ASSIGN(Scheduled made, gemv_schedule(general, sizes, target));
+  if (made.schedule.knobs["few"] > kFewWithoutTensorCores && tensor_tiles_of(general, sizes, target).ok())
+    return ir::unsupported("{} has more than {} lines", general.kernel.name, kFewWithoutTensorCores);
+  return made;
+}
+
 constexpr MakeSchedule kSchedules[] = {anywhere<decoded_schedule>,
-                                       anywhere<gemv_schedule>,
+                                       few_lines,
                                        hopper_schedule,
                                        tensor_schedule,
                                        product_schedule,

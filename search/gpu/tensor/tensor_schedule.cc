@@ -19,6 +19,7 @@
 #include "ir/analysis/analysis.h"
 #include "search/gpu/move_list.h"
 #include "search/gpu/product_form.h"
+#include "search/gpu/split_sum.h"
 
 namespace lathe::search {
 
@@ -31,11 +32,14 @@ constexpr int64_t kSquare = 16, kColumns = 8, kLaneRows = 8, kLaneColumns = 2;
 
 class Writer {
  public:
-  Writer(const Kernel& kernel, const ProductForm& product, const TensorTile& tile)
+  // whole: what the Schedule is of. kernel: that, or what it is once blocks share its sums over `summed`.
+  Writer(const Kernel& whole, const Kernel& kernel, const ProductForm& product, const TensorTile& tile,
+         std::string summed)
       : kernel_(kernel),
         p_(product),
         t_(tile),
-        list_(kernel, "tensor.1"),
+        summed_(std::move(summed)),
+        list_(whole, "tensor.1"),
         m_(p_.m->iter),
         n_(p_.n->iter),
         k_(p_.k->iter),
@@ -50,6 +54,7 @@ class Writer {
     list_.knob("warp_columns", t_.warp_columns);
     if (t_.stages > 1) list_.knob("stages", t_.stages);
     if (t_.swapped) list_.knob("swapped", 1);
+    if (t_.terms > 0) split_sum(list_, summed_, t_.terms);
     tile_result(list_, p_, t_.swapped ? t_.columns : t_.rows, t_.swapped ? t_.rows : t_.columns, t_.depth);
     list_.move("tile_scope {0}2 {1} tail=mask as {0}z,{0}y", k_, tail_depth(t_));
     stage();
@@ -77,6 +82,7 @@ class Writer {
     lanes("i", "exact");
     lanes("ik_t", "exact");
     lanes("ie", "mask");
+    if (t_.terms > 0) add_up_parts(list_, kernel_);
     return list_.finish();
   }
 
@@ -155,14 +161,19 @@ class Writer {
     for (const ProductOperand& s : p_.operands) {
       list_.move("move_to_shared {}_s {}0", s.buffer, k_);
       list_.move("move_to_shared {}_t {}z", s.buffer, k_);
-      // Rows of eight squares lie in different banks.
-      list_.move("repeat_padding {}_s 1 {}", s.buffer, kHalves);
-      list_.move("repeat_padding {}_t 1 {}", s.buffer, kHalves);
+      // Eight lines lie in different banks.
+      if (chunks(s, t_.depth) % 2 == 0) list_.move("repeat_padding {}_s 1 {}", s.buffer, kHalves);
+      if (chunks(s, tail_depth(t_)) % 2 == 0) list_.move("repeat_padding {}_t 1 {}", s.buffer, kHalves);
     }
   }
 
   // Whether its lines are rows of the instruction.
   bool is_rows(const ProductOperand& s) const { return s.of_rows != t_.swapped; }
+
+  // Accesses of 16 bytes in a line of what is staged.
+  int64_t chunks(const ProductOperand& s, int64_t depth) const {
+    return (s.terms_last ? depth : is_rows(s) ? t_.rows : t_.columns) / kHalves;
+  }
 
   // Threads share out the copy of an operand, in vectors of neighbours. suffix: of its scopes.
   void copy(const ProductOperand& s, const std::string& name, int64_t depth, const std::string& suffix = "") {
@@ -172,7 +183,15 @@ class Writer {
     const std::string lines = name + "_0" + suffix, neighbours = name + "_1" + suffix;
     list_.move("tile_scope {0} {1} tail=mask as {0}c,{0}v", neighbours, vector);
     list_.move("tile_scope {0} {1} tail=mask as {0}r,{0}t", lines, down);
-    list_.move("parallelize_block {}t", lines);
+    // A quarter of a warp stores 128 bytes at a time: short lines so far from each other that their banks differ.
+    const int64_t of_line = chunks(s, depth);
+    if (depth == t_.depth && of_line % 2 == 0 && of_line < kHalves && down % kHalves == 0) {
+      list_.move("tile_scope {0}t {1} tail=mask as {0}o,{0}i", lines, kHalves);
+      list_.move("deal_scope {0}i {1} as {0}l,{0}h", lines, of_line);
+      for (const char* of : {"o", "l", "h"}) list_.move("parallelize_block {}{}", lines, of);
+    } else {
+      list_.move("parallelize_block {}t", lines);
+    }
     list_.move("unroll_scope {}r", lines);
     list_.move("parallelize_block {}c", neighbours);
     list_.move("vectorize_scope {}v", neighbours);
@@ -216,6 +235,7 @@ class Writer {
   const Kernel& kernel_;
   const ProductForm& p_;
   const TensorTile& t_;
+  const std::string summed_;
   MoveList list_;
   const std::string m_, n_, k_;
   const std::string r_, c_;  // of m_ and n_: the rows of the instruction, and its columns
@@ -223,8 +243,8 @@ class Writer {
 
 }  // namespace
 
-Result<ProductForm> tensor_form(const Kernel& kernel) {
-  LATHE_ASSIGN(ProductForm out, product_form(kernel));
+Result<ProductForm> tensor_form(const Kernel& kernel, size_t nest) {
+  LATHE_ASSIGN(ProductForm out, product_form(kernel, nest));
   const Stmt& term = out.k->body[0];
   const auto no = [&](const char* why) {
     return unsupported("{} is no product for tensor cores: {}", kernel.name, why);
@@ -242,13 +262,21 @@ Result<ProductForm> tensor_form(const Kernel& kernel) {
   return out;
 }
 
+Result<ProductForm> tensor_form(const Kernel& kernel) {
+  return tensor_form(kernel, std::max<size_t>(kernel.body.size(), 1) - 1);
+}
+
 Result<Scheduled> tensor_schedule(const GeneralKernel& general, const TensorTile& tile) {
   LATHE_RETURN_IF_ERROR(check_tile(tile));
   LATHE_ASSIGN(const ProductForm product, tensor_form(general.kernel));
   if (tile.stages > 1 && !is_given(general.kernel, product))
     return unsupported("{} makes an operand of its product, which goes to shared memory in one stage",
                        general.kernel.name);
-  return Writer(general.kernel, product, tile).run();
+  const std::string& summed = product.k->iter;
+  if (tile.terms == 0) return Writer(general.kernel, general.kernel, product, tile, summed).run();
+  LATHE_ASSIGN(const Kernel split, split_kernel(general.kernel, product, tile.terms));
+  LATHE_ASSIGN(const ProductForm parts, tensor_form(split, split.body.size() - 2));
+  return Writer(general.kernel, split, parts, tile, summed).run();
 }
 
 Result<std::vector<TensorTile>> tensor_tiles_of(const GeneralKernel& general, const SymbolValues& sizes,

@@ -10,6 +10,8 @@ namespace lathe::search {
 
 // UNSUPPORTED: it is no sum of products of two matrices of one type of 2 bytes, each a factor that is widened.
 ir::Result<ProductForm> tensor_form(const ir::Kernel& kernel);
+// In that nest; those before it make temporaries.
+ir::Result<ProductForm> tensor_form(const ir::Kernel& kernel, size_t nest);
 
 // Tiles for it, the best first. UNSUPPORTED: it is no sum of products of two matrices of bf16, or of f16.
 ir::Result<std::vector<TensorTile>> tensor_tiles_of(const GeneralKernel& general, const ir::SymbolValues& sizes,

@@ -32,6 +32,11 @@ int64_t registers(const TensorTile& t) {
   const int64_t by_registers = t.stages == 1 ? (t.rows + t.columns) * t.depth / 2 / t.threads() : 0;
   return sums(t) + fragments + by_registers + 40;
 }
+// Blocks where each sums all terms.
+int64_t tiles_of(const TensorTile& t, const ProductShape& s) {
+  const int64_t rows = t.swapped ? t.columns : t.rows, columns = t.swapped ? t.rows : t.columns;
+  return s.batch * ceil_div(std::max<int64_t>(s.rows, 1), rows) * ceil_div(std::max<int64_t>(s.columns, 1), columns);
+}
 
 }  // namespace
 
@@ -51,6 +56,7 @@ ir::Status check_tile(const TensorTile& t) {
   if (t.stages < 1 || t.stages > kMostStages) return ir::invalid("{} stages, expected 1..{}", t.stages, kMostStages);
   if (t.depth % (2 * kSquare) != 0)
     return ir::invalid("a depth of {}, expected a multiple of {}", t.depth, 2 * kSquare);
+  LATHE_RETURN_IF_ERROR(check_terms(t, t.stages));
   if (t.rows % t.warp_rows != 0 || t.columns % t.warp_columns != 0)
     return ir::invalid("a tile of {}x{}, which {}x{} does not divide", t.rows, t.columns, t.warp_rows, t.warp_columns);
   if (t.threads() > kMostThreads) return ir::invalid("{} threads, expected at most {}", t.threads(), kMostThreads);
@@ -111,7 +117,6 @@ const std::vector<TensorTile>& tensor_tiles() {
 }
 
 double tensor_cycles(const TensorTile& t, const ProductShape& s, const ir::GpuTarget& gpu) {
-  const int64_t depth = std::max<int64_t>(s.depth, 1);
   const auto step = static_cast<double>(t.depth), warps = static_cast<double>(t.threads()) / kWarp,
              area = static_cast<double>(t.rows * t.columns), lines = static_cast<double>(t.rows + t.columns),
              warp_lines = static_cast<double>(t.warp_rows + t.warp_columns);
@@ -120,11 +125,11 @@ double tensor_cycles(const TensorTile& t, const ProductShape& s, const ir::GpuTa
   const double shared = step * (warps * warp_lines + lines) * 2 / kSharedCycle;
   const double stores = t.stages == 1 ? lines / 8 : lines / 16;
   const double issue = step / kSquare * (area / (kSquare * 8) + warps * (warp_lines / kSquare + 4) + stores) / kIssue;
-  const int64_t rows = t.swapped ? t.columns : t.rows, columns = t.swapped ? t.rows : t.columns;
   TileWork work;
-  work.tiles =
-      s.batch * ceil_div(std::max<int64_t>(s.rows, 1), rows) * ceil_div(std::max<int64_t>(s.columns, 1), columns);
-  work.steps = ceil_div(depth, t.depth);
+  work.tiles = tiles_of(t, s);
+  const SumParts parts(t, s);
+  work.tiles *= parts.count;
+  work.steps = ceil_div(parts.depth, t.depth);
   work.threads = t.threads();
   work.registers = registers(t);
   work.shared = shared_bytes(t);
@@ -132,8 +137,9 @@ double tensor_cycles(const TensorTile& t, const ProductShape& s, const ir::GpuTa
   work.step = std::max({products, shared, issue});
   work.rest = area * 2 / 32;
   work.chain = step / kSquare * kChain;
-  const double l2 = static_cast<double>(work.tiles) * (static_cast<double>(depth) * lines + area) * 2 / kL2Bytes;
-  return std::max(busy_cycles(work, gpu), l2);
+  const double l2 = static_cast<double>(work.tiles) * (static_cast<double>(parts.depth) * lines + area) * 2 / kL2Bytes;
+  const double busy = busy_cycles(work, gpu);
+  return std::max({busy, l2, memory_cycles(s, 2)}) + kWorth * busy + parts.cycles;
 }
 
 std::vector<TensorTile> ranked_tensor_tiles(const ProductShape& shape, const ir::GpuTarget& gpu) {
@@ -142,14 +148,20 @@ std::vector<TensorTile> ranked_tensor_tiles(const ProductShape& shape, const ir:
   for (const TensorTile& t : tensor_tiles()) {
     TensorTile best = t;
     double least = tensor_cycles(t, shape, gpu);
-    for (const int64_t stages : {2, 3, 4, 6}) {
+    std::vector<int64_t> terms = shared_terms(tiles_of(t, shape), shape.depth, t.depth, gpu);
+    terms.insert(terms.begin(), 0);
+    for (const int64_t stages : {1, 2, 3, 4, 6}) {
       TensorTile tile = t;
       tile.stages = stages;
-      if (!shape.copied || !check_tile(tile).ok() || shared_bytes(tile) > most_shared(gpu)) continue;
-      const double cycles = tensor_cycles(tile, shape, gpu);
-      if (cycles >= least) continue;
-      least = cycles;
-      best = tile;
+      if (stages > 1 && (!shape.copied || !check_tile(tile).ok() || shared_bytes(tile) > most_shared(gpu))) continue;
+      for (const int64_t of_part : terms) {
+        tile.terms = of_part;
+        if (of_part > 0 && !check_tile(tile).ok()) continue;
+        const double cycles = tensor_cycles(tile, shape, gpu);
+        if (cycles >= least) continue;
+        least = cycles;
+        best = tile;
+      }
     }
     tiles.push_back(best);
     all.push_back(least);

@@ -12,14 +12,15 @@ struct TensorTile {
   int64_t rows = 0, columns = 0, depth = 0, warp_rows = 0, warp_columns = 0;
   int64_t stages = 1;
   bool swapped = false;
+  int64_t terms = 0;  // of a part of the sums, which blocks share; 0: a block sums all of them
 
   int64_t threads() const { return rows / warp_rows * (columns / warp_columns) * 32; }
 };
 // Those of one stage that fit every GPU served, in the order of the table.
 const std::vector<TensorTile>& tensor_tiles();
 
-// INVALID, naming the rule: whole warps of at most 1024 threads; squares of 16 x 8; a depth of whole pairs of 16;
-// registers and shared memory of some GPU.
+// INVALID, naming the rule: whole warps of at most 1024 threads; squares of 16 x 8; a depth of whole pairs of 16; parts
+// of whole steps; registers and shared memory of some GPU.
 ir::Status check_tile(const TensorTile& tile);
 // What is left after the last whole step is staged so many terms at a time.
 int64_t tail_depth(const TensorTile& tile);
@@ -28,7 +29,8 @@ int64_t shared_bytes(const TensorTile& tile);
 
 // Cycles of a GPU: for ordering only.
 double tensor_cycles(const TensorTile& tile, const ProductShape& shape, const ir::GpuTarget& gpu);
-// The best tile for the shape first; each of the table with the number of stages that is best for it.
+// The best tile for the shape first; each of the table with the number of stages that is best for it, and with sums
+// that blocks share where there are fewer tiles than multiprocessors.
 std::vector<TensorTile> ranked_tensor_tiles(const ProductShape& shape, const ir::GpuTarget& gpu);
 
 }  // namespace lathe::search

@@ -69,6 +69,23 @@ TEST(DeviceTensorProducts, EveryLayoutAndBatches) {
   }
 }
 
+// Few tiles and many terms: blocks share sums, which lie in the workspace meanwhile.
+TEST(DeviceTensorProducts, OfManyTerms) {
+  const auto ctx = gpu_context();
+  std::vector<lathe_attr> attrs;
+  const auto graph = single_graph(ctx.get(), "matmul",
+                                  {{{range("M", 0, 40), range("K", 0, 9000)}, LATHE_DTYPE_BF16},
+                                   {{range("K", 0, 9000), range("N", 0, 70)}, LATHE_DTYPE_BF16}},
+                                  attrs);
+  const auto kernel = served_on_device(ctx.get(), graph.get());
+  ASSERT_NE(kernel, nullptr);
+  for (const int64_t k : {0, 1, 63, 1500}) {
+    const int before = fake_gpu().state.launches;
+    expect_product(ctx.get(), graph.get(), kernel.get(), LATHE_DTYPE_BF16, {}, 33, 17, k);
+    EXPECT_EQ(fake_gpu().state.launches, before + (k == 0 ? 1 : 2));
+  }
+}
+
 // What is made before a product and after it is part of the launch.
 TEST(DeviceTensorProducts, WithWhatIsFused) {
   const auto ctx = gpu_context();

