@@ -12,10 +12,12 @@ namespace lathe::ir {
 // One launch: a grid of blocks of threads, each of which runs the leaf. Launches of a Kernel follow each other; nothing
 // else orders their threads.
 struct Launch {
-  int leaf = 0;               // index into LaunchKernel::leaves
-  std::vector<int> operands;  // p0, p1, ...: indices of the Kernel's parameters, each from its first element on
-  std::vector<Expr> sizes;    // e0, e1, ...: expressions of the Kernel's symbols
-  std::vector<Expr> grid;     // extents of the @grid scopes, outermost first: expressions of the Kernel's symbols
+  int leaf = 0;  // index into LaunchKernel::leaves
+  std::vector<int>
+      operands;             // p0, p1, ...: indices of the Kernel's parameters, each from its first element on, then of
+                            // its heap buffers, which launches hand each other
+  std::vector<Expr> sizes;  // e0, e1, ...: expressions of the Kernel's symbols
+  std::vector<Expr> grid;   // extents of the @grid scopes, outermost first: expressions of the Kernel's symbols
 };
 
 // A device leaf is a Leaf whose outermost scope is @grid: its parameters are whole parameters of the Kernel, with their

@@ -52,6 +52,16 @@ Result<DevicePlan> plan_on_device(const ir::Kernel& naive, const SymbolValues& d
   }
   LATHE_RETURN_IF_ERROR(search::check_safe(general.kernel, plan.scheduled.kernel));
   LATHE_ASSIGN(const ir::LaunchKernel cut, search::cut_launches(plan.scheduled.kernel));
+  for (int i = cut.kernel.num_params(); i < static_cast<int>(cut.kernel.buffers.size()); ++i) {
+    const ir::Buffer& b = cut.kernel.buffers[static_cast<size_t>(i)];
+    const bool used = std::any_of(cut.launches.begin(), cut.launches.end(), [&](const ir::Launch& l) {
+      return std::find(l.operands.begin(), l.operands.end(), i) != l.operands.end();
+    });
+    if (!used) continue;
+    ir::Expr bytes(ir::dtype_bytes(b.type));
+    for (const ir::Expr& d : b.dims) bytes = bytes * ir::substitute(d, general.sizes);
+    plan.scratch.push_back({i, bytes});
+  }
   for (const ir::Launch& launch : cut.launches) {
     CudaLaunch::Step step{launch, nullptr, nullptr};
     for (ir::Expr& e : step.launch.sizes) e = ir::substitute(e, general.sizes);
@@ -82,7 +92,7 @@ Result<Stage> build_device_stage(const ir::Kernel& naive, const SymbolValues& di
   stage.schedule = std::move(plan.scheduled.schedule);
   stage.origin = plan.origin;
   for (const CudaLaunch::Step& step : plan.steps) stage.leaf_keys.push_back(step.code->key);
-  stage.executable = std::make_unique<CudaLaunch>(device, std::move(plan.steps));
+  stage.executable = std::make_unique<CudaLaunch>(device, std::move(plan.steps), std::move(plan.scratch));
   stage.codegen_us = static_cast<double>(thread_cpu_ns() - start) * 1e-3;
   return stage;
 }

@@ -14,6 +14,7 @@ namespace lathe::runtime {
 struct DevicePlan {
   search::Scheduled scheduled;  // of the general Kernel
   std::vector<CudaLaunch::Step> steps;
+  std::vector<CudaLaunch::Scratch> scratch;
   LeafOrigin origin = LeafOrigin::memory;
 };
 

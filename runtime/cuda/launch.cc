@@ -17,26 +17,30 @@ namespace {
 
 constexpr size_t kMostSizes = 64;
 constexpr int64_t kMostBlocks = INT32_MAX;
+constexpr int64_t kScratchAlign = 256, kMostScratch = int64_t{1} << 40;
 
 struct BoundStep {
   void* kernel = nullptr;
   unsigned blocks = 0, threads = 0, shared = 0;
-  std::vector<int> operands;
+  std::vector<int64_t> operands;  // the number of a parameter; below 0: -1 less the offset in the workspace
   std::vector<int64_t> sizes;
 };
 
 class BoundCudaLaunch final : public BoundExecutable {
  public:
-  BoundCudaLaunch(CudaDevice& device, std::vector<BoundStep> steps)
-      : BoundExecutable(0), device_(device), steps_(std::move(steps)) {}
+  BoundCudaLaunch(CudaDevice& device, std::vector<BoundStep> steps, int64_t scratch)
+      : BoundExecutable(scratch), device_(device), steps_(std::move(steps)) {}
 
-  Status launch(void* const* params, void* /*workspace*/, void* stream) const override {
+  Status launch(void* const* params, void* workspace, void* stream) const override {
     const CurrentDevice current(device_);  // callers need not have made it theirs
     for (const BoundStep& s : steps_) {
       // As the struct of the kernel's text: addresses, then sizes.
       uint64_t args[kMaxNestBuffers + kMostSizes];
       size_t n = 0;
-      for (const int p : s.operands) args[n++] = static_cast<uint64_t>(reinterpret_cast<uintptr_t>(params[p]));
+      for (const int64_t p : s.operands) {
+        const void* at = p >= 0 ? params[p] : static_cast<char*>(workspace) + (-1 - p);
+        args[n++] = static_cast<uint64_t>(reinterpret_cast<uintptr_t>(at));
+      }
       for (const int64_t e : s.sizes) args[n++] = static_cast<uint64_t>(e);
       LATHE_RETURN_IF_ERROR(device_.launch(s.kernel, s.blocks, s.threads, s.shared, args, stream));
     }
@@ -60,10 +64,24 @@ Result<std::unique_ptr<const BoundExecutable>> CudaLaunch::bind(const SymbolValu
                                                                 const std::vector<ArgLayout>& layouts, int) const {
   if (std::any_of(layouts.begin(), layouts.end(), [](const ArgLayout& l) { return !l.strides.empty(); }))
     return ir::unsupported("operands of a layout of their own");
+  std::vector<std::pair<int, int64_t>> offsets;
+  int64_t scratch = 0;
+  for (const Scratch& b : scratch_) {
+    LATHE_ASSIGN(const int64_t bytes, value_of(b.bytes, symbols));
+    offsets.emplace_back(b.buffer, scratch);
+    if (bytes < 0 || bytes > kMostScratch - scratch)
+      return ir::unsupported("launches that hand each other more than {} bytes", kMostScratch);
+    scratch += (bytes + kScratchAlign - 1) / kScratchAlign * kScratchAlign;
+  }
   std::vector<BoundStep> steps;
   for (const Step& step : steps_) {
     const auto threads = static_cast<unsigned>(step.code->threads), shared = static_cast<unsigned>(step.code->shared);
-    BoundStep bound{step.kernel, 1, threads, shared, step.launch.operands, {}};
+    BoundStep bound{step.kernel, 1, threads, shared, {}, {}};
+    for (const int operand : step.launch.operands) {
+      const auto in_workspace =
+          std::find_if(offsets.begin(), offsets.end(), [&](const auto& o) { return o.first == operand; });
+      bound.operands.push_back(in_workspace == offsets.end() ? operand : -1 - in_workspace->second);
+    }
     if (bound.operands.size() > kMaxNestBuffers || step.launch.sizes.size() > kMostSizes)
       return ir::unsupported("a launch with {} operands and {} sizes", bound.operands.size(), step.launch.sizes.size());
     for (const ir::Expr& e : step.launch.sizes) {
@@ -80,7 +98,7 @@ Result<std::unique_ptr<const BoundExecutable>> CudaLaunch::bind(const SymbolValu
     bound.blocks = static_cast<unsigned>(blocks);
     steps.push_back(std::move(bound));
   }
-  return std::unique_ptr<const BoundExecutable>(std::make_unique<BoundCudaLaunch>(*device_, std::move(steps)));
+  return std::unique_ptr<const BoundExecutable>(std::make_unique<BoundCudaLaunch>(*device_, std::move(steps), scratch));
 }
 
 }  // namespace lathe::runtime

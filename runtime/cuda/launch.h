@@ -19,8 +19,13 @@ class CudaLaunch final : public Executable {
     std::shared_ptr<const DeviceCode> code;
     void* kernel = nullptr;
   };
-  CudaLaunch(std::shared_ptr<CudaDevice> device, std::vector<Step> steps)
-      : device_(std::move(device)), steps_(std::move(steps)) {}
+  // What launches hand each other lies in the workspace: a buffer of the Kernel, and how many bytes it has.
+  struct Scratch {
+    int buffer = 0;
+    ir::Expr bytes;
+  };
+  CudaLaunch(std::shared_ptr<CudaDevice> device, std::vector<Step> steps, std::vector<Scratch> scratch)
+      : device_(std::move(device)), steps_(std::move(steps)), scratch_(std::move(scratch)) {}
 
   MemorySpace memory() const override { return MemorySpace::device; }
   // INVALID: a symbol without a value. UNSUPPORTED: layouts of the caller's own, or more than 2^31 - 1 blocks.
@@ -32,6 +37,7 @@ class CudaLaunch final : public Executable {
  private:
   std::shared_ptr<CudaDevice> device_;
   std::vector<Step> steps_;
+  std::vector<Scratch> scratch_;
 };
 
 }  // namespace lathe::runtime

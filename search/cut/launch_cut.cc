@@ -27,24 +27,27 @@ class LaunchCutter {
 
   Result<Launch> run(const Stmt& top, Leaf& leaf) {
     LATHE_RETURN_IF_ERROR(collect_grid(top));
-    for (const Buffer& b : kernel_.buffers) {
-      if (!uses_buffer(top, b.name)) continue;
-      if (!is_param(b.place) && b.place != Place::reg && b.place != Place::shared)
-        return unsupported("launch {}: {} is a {} buffer, expected parameters, registers and shared memory", top.iter,
-                           b.name, place_name(b.place));
-      const bool own = !is_param(b.place);  // after all parameters
-      buffers_.emplace_back(b.name, fmt::format("{}{}",
-                                                b.place == Place::shared ? "s"
-                                                : own                    ? "r"
-                                                                         : "p",
-                                                own ? own_++ : launch_.operands.size()));
-      if (!own) launch_.operands.push_back(static_cast<int>(&b - kernel_.buffers.data()));
+    for (const bool own : {false, true}) {  // after all parameters
+      for (const Buffer& b : kernel_.buffers) {
+        if (!uses_buffer(top, b.name)) continue;
+        if (b.place == Place::stack)
+          return unsupported("launch {}: {} is a {} buffer, expected heap, registers or shared memory", top.iter,
+                             b.name, place_name(b.place));
+        if (own != (b.place == Place::reg || b.place == Place::shared)) continue;
+        const char* kind = b.place == Place::shared ? "s" : own ? "r" : "p";
+        buffers_.emplace_back(b.name, fmt::format("{}{}", kind, own ? own_++ : launch_.operands.size()));
+        if (!own) launch_.operands.push_back(static_cast<int>(&b - kernel_.buffers.data()));
+      }
     }
     leaf.kernel.name = "leaf";
     leaf.kernel.family = "device";
     leaf.kernel.body = {top};
     rename_body(leaf.kernel.body);
-    for (const auto& [from, to] : buffers_) leaf.kernel.buffers.push_back(renamed(*kernel_.find_buffer(from), to));
+    for (const auto& [from, to] : buffers_) {
+      leaf.kernel.buffers.push_back(renamed(*kernel_.find_buffer(from), to));
+      Place& place = leaf.kernel.buffers.back().place;  // of what other launches made: the caller's, as operands are
+      if (place == Place::heap) place = writes(top, from) ? Place::out : Place::in;
+    }
     for (const auto& [from, to] : symbols_) {
       Symbol s = *kernel_.find_symbol(from);
       s.name = to;
@@ -69,9 +72,14 @@ class LaunchCutter {
   }
 
   static bool uses_buffer(const Stmt& s, const std::string& name) {
-    if (s.target == name || (s.value && uses(s.value, name))) return true;
+    if (s.target == name || (s.value && uses(s.value, name)) || (s.extent && uses(s.extent, name))) return true;
     if (std::any_of(s.index.begin(), s.index.end(), [&](const Expr& e) { return uses(e, name); })) return true;
     return std::any_of(s.body.begin(), s.body.end(), [&](const Stmt& c) { return uses_buffer(c, name); });
+  }
+
+  static bool writes(const Stmt& s, const std::string& name) {
+    if (s.kind == Stmt::Kind::assign && s.target == name) return true;
+    return std::any_of(s.body.begin(), s.body.end(), [&](const Stmt& c) { return writes(c, name); });
   }
 
   // Symbols get their numbers as they are met.

@@ -123,6 +123,12 @@ std::string run(const ir::LaunchKernel& cut, const std::vector<jit::DeviceProgra
     memory.emplace_back(static_cast<size_t>(last * bytes + 16), '\xff');  // NaN
     for (size_t i = 0; i < t.data.size(); ++i) put(memory.back().data() + offsets.back()[i] * bytes, b.type, t.data[i]);
   }
+  memory.resize(k.buffers.size());
+  for (size_t p = static_cast<size_t>(k.num_params()); p < memory.size(); ++p) {  // what launches hand each other
+    int64_t n = ir::dtype_bytes(k.buffers[p].type);
+    for (const ir::Expr& d : k.buffers[p].dims) n *= value_of(d, symbols);
+    if (k.buffers[p].place == ir::Place::heap) memory[p].assign(static_cast<size_t>(n + 16), '\xff');
+  }
   for (const ir::Launch& l : cut.launches) {
     EmulatedKernel* kernel = compiled(programs[static_cast<size_t>(l.leaf)]);
     if (kernel == nullptr) return "it does not compile";
