@@ -48,6 +48,7 @@ const std::map<std::string, std::set<std::string>>& rooms() {
       {"ops/families", {}},
       {"ops", {}},
       {"search/moves", {}},
+      {"search/moves/softmax", {"moves"}},
       {"search/cut", {}},
       {"search/sketches", {"moves", "cut"}},
       {"search/gpu", {"moves"}},

@@ -129,7 +129,8 @@ static Status share_out(TransformResult& result, const char* row, const Move& mo
   std::vector<std::string> own;
   for (const Access& a : collect_accesses(site.scope().body, path)) {
     const Place place = result.kernel.find_buffer(a.buffer)->place;
-    if (place != Place::stack && place != Place::reg) continue;
+    const bool of_block = place == Place::shared && mark == Mark::grid;
+    if (place != Place::stack && place != Place::reg && !of_block) continue;
     if (place == Place::reg && mark == Mark::block && !lives_inside(result.kernel, a.buffer, path, nullptr)) continue;
     if (std::find(own.begin(), own.end(), a.buffer) != own.end()) continue;
     std::string why;

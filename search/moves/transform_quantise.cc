@@ -100,8 +100,8 @@ bool stands_alone(const Kernel& kernel, const ScopeSite& site, const Product& p)
     const Place place = kernel.find_buffer(n.name)->place;
     out &= place == Place::in || place == Place::constant;
   });
-  for (size_t i = 0, used = 0; used < p.rows.size(); ++i) {
-    if (site.outer[i] == p.rows[used]) {
+  for (size_t i = 0, used = 0; i < site.outer.size() && (used < p.rows.size() || p.rows.empty()); ++i) {
+    if (used < p.rows.size() && site.outer[i] == p.rows[used]) {
       ++used;
     } else {
       const ScopePath around(site.outer.begin(), site.outer.begin() + static_cast<std::ptrdiff_t>(i));

@@ -12,6 +12,8 @@ namespace lathe::search {
 LATHE_MOVE_ROW(tile_scope);
 LATHE_MOVE_ROW(widen_scope);
 LATHE_MOVE_ROW(pad_scope);
+LATHE_MOVE_ROW(level_scope);
+LATHE_MOVE_ROW(bound_scope);
 LATHE_MOVE_ROW(swap_scopes);
 LATHE_MOVE_ROW(deal_scope);
 LATHE_MOVE_ROW(move_to_shared);
@@ -31,6 +33,7 @@ LATHE_MOVE_ROW(split_reduction);
 LATHE_MOVE_ROW(share_sum);
 LATHE_MOVE_ROW(online_reduction);
 LATHE_MOVE_ROW(split_softmax);
+LATHE_MOVE_ROW(online_softmax);
 LATHE_MOVE_ROW(quantize_activations);
 LATHE_MOVE_ROW(round_to_bf16);
 LATHE_MOVE_ROW(narrow_temporary);

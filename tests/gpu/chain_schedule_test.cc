@@ -124,12 +124,26 @@ TEST(LaunchCut, RefusesWhatIsNoLaunch) {
   const auto why = [](const std::string& text) { return cut_launches(kernel_of(text)).status().message(); };
   EXPECT_EQ(why("kernel k(x: f32[9] in, y: f32[9] out)\n  for i < 9:\n    y[i] = x[i]\n"),
             "scope i is no @grid scope, expected nothing outside of launches");
-  EXPECT_EQ(why("kernel k(x: f32[9] in, y: f32[9] out)\n  h: f32[9] heap\n  for i < 9 @grid:\n    h[i] = x[i]\n"
-                "  for j < 9 @grid:\n    y[j] = h[j]\n"),
-            "launch i: h is a heap buffer, expected parameters, registers and shared memory");
+  EXPECT_EQ(why("kernel k(x: f32[9] in, y: f32[9] out)\n  h: f32[9] stack\n  for i < 9 @grid:\n    h[i] = x[i]\n"
+                "    y[i] = h[i]\n"),
+            "launch i: h is a stack buffer, expected heap, registers or shared memory");
   EXPECT_EQ(why("kernel k(x: f32[9, 9] in, y: f32[9, 9] out)\n  for i < 9 @grid:\n    for j < i + 1 @grid:\n"
                 "      y[i, j] = x[i, j]\n"),
             "launch i: the extent of j is no expression of symbols");
+}
+
+// What one launch makes and another reads is an operand of both.
+TEST(LaunchCut, LaunchesHandEachOtherHeapBuffers) {
+  const auto cut =
+      cut_launches(kernel_of("kernel k(x: f32[9] in, y: f32[9] out)\n  h: f32[9] heap\n  for i < 9 @grid:\n"
+                             "    h[i] = x[i]\n  for j < 9 @grid:\n    y[j] = h[j] * 2.0\n"));
+  ASSERT_TRUE(cut.ok()) << cut.status().to_string();
+  ASSERT_EQ(cut->launches.size(), 2u);
+  EXPECT_EQ(cut->launches[0].operands, (std::vector<int>{0, 2}));
+  EXPECT_EQ(cut->launches[1].operands, (std::vector<int>{1, 2}));
+  const ir::Kernel& second = cut->leaves[static_cast<size_t>(cut->launches[1].leaf)].kernel;
+  EXPECT_EQ(second.buffers[0].place, ir::Place::out);
+  EXPECT_EQ(second.buffers[1].place, ir::Place::in);
 }
 
 TEST(LaunchCut, TheCpuRefusesLaunches) {

@@ -73,7 +73,7 @@ Result<Scheduled> grouped_schedule(const GeneralKernel& general, const SymbolVal
                 groups = std::max<int64_t>(evaluate(g.t->extent, sizes).value_or(1), 1);
   const auto each = static_cast<uint64_t>(std::clamp<int64_t>((all + groups - 1) / groups, TileMoves::kSide, 64));
   const auto rows = static_cast<int64_t>(std::bit_ceil(each));
-  MoveList list(general.kernel, "groups.1");
+  MoveList list(general.kernel, "experts.1");
   TileMoves tiles(list, m, n, k);
   list.knob("rows", rows);
   list.move("tile_scope {0} {1} tail=mask as {0}b,{0}t", g.zn->iter, kClear);
