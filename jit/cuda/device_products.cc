@@ -1,4 +1,5 @@
-// check_products of device_waits.h. All threads go through the program in step; loops are gone through until nothing changes.
+// check_products of device_waits.h. All threads go through the program in step; loops are gone through until nothing
+// changes.
 #include <algorithm>
 #include <deque>
 #include <set>

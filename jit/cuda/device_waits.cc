@@ -144,7 +144,8 @@ class Checker {
         state.read_groups.push_back(std::exchange(state.reads, {}));
         return {};
       case Kind::await_products:
-        while (state.read_groups.size() > static_cast<size_t>(s.groups)) state.read_groups.pop_front();
+        for (; state.read_groups.size() > static_cast<size_t>(s.groups); state.read_groups.pop_front())
+          LATHE_RETURN_IF_ERROR(read_until_here(std::exchange(state.read_groups.front(), {}), state));
         return {};
       default:
         return {};
@@ -342,6 +343,15 @@ class Checker {
         }
       }
       LATHE_RETURN_IF_ERROR(read_by_several(shared, anywhere, state));
+    }
+    return {};
+  }
+
+  // Other threads may wait for what they read later than this one.
+  Status read_until_here(const std::set<size_t>& lines, State& state) const {
+    for (const size_t line : lines) {
+      for (size_t i = 0; i < static_cast<size_t>(kLine); ++i)
+        LATHE_RETURN_IF_ERROR(touch(line * static_cast<size_t>(kLine) + i, kSeveral, false, state));
     }
     return {};
   }

@@ -1,6 +1,6 @@
 // See product_waits.h. What begins products is a batch: a statement of nothing else, behind a fence of sums and before
-// a commit. A wait stands before a barrier after which factors are stored to, and before what touches sums or hands them
-// over. A fence of shared memory stands before the first barrier after a store to factors.
+// a commit. A wait stands before a barrier after which factors are stored to, and before what touches sums or hands
+// them over. A fence of shared memory stands before the first barrier after a store to factors.
 #include "jit/cuda/lower/product_waits.h"
 
 #include <algorithm>

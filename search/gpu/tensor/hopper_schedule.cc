@@ -213,7 +213,7 @@ constexpr double kSharedCycle = 128;  // bytes of shared memory in a cycle of a 
 constexpr double kProducts = 2048;    // in a cycle of its tensor cores
 
 int64_t sums(const GroupTile& t) { return kRows * t.group_columns / 128; }
-int64_t registers(const GroupTile& t) { return sums(t) + (t.rows + t.columns) * kDepth / 2 / t.threads() + 40; }
+int64_t registers(const GroupTile& t) { return sums(t) + (t.rows + t.columns) * kDepth / 2 / t.threads() + 48; }
 int64_t shared_bytes(const GroupTile& t) {
   const auto tail = [](int64_t lines) {
     return 2 * std::max(lines * (kTerms + kPadding), kTerms * (lines + kPadding));
@@ -248,7 +248,6 @@ const std::vector<GroupTile>& group_tiles() {
   static const std::vector<GroupTile> tiles = [] {
     std::vector<GroupTile> out;
     for (const GroupTile& t : {GroupTile{128, 256, 256},
-                               {256, 128, 128},
                                {128, 192, 192},
                                {192, 128, 128},
                                {128, 128, 128},

@@ -50,6 +50,12 @@ DeviceStmt* find(DeviceProgram& p, Kind kind, int which) {
 }
 DeviceStmt& product(DeviceProgram& p) { return *find(p, Kind::warp, 0); }
 
+// Of a wait, a fence and a barrier.
+void wait_behind_barrier(std::vector<DeviceStmt>& list, size_t i) {
+  const auto at = list.begin() + static_cast<std::ptrdiff_t>(i);
+  if (i + 2 < list.size() && list[i + 2].kind == Kind::barrier) std::rotate(at, at + 1, at + 3);
+}
+
 TEST(GroupCode, IsWrittenOut) {
   const Made m = made(false, true);
   const std::string text = print(m.program);
@@ -125,15 +131,21 @@ TEST(GroupCode, EveryRuleRefuses) {
        [](DeviceProgram& p) { p = without(p, Kind::fence_sums, 0); }},
       {"products: wgmma_bf16 reads s1, which no fence and barrier have handed over",
        [](DeviceProgram& p) { p = without(p, Kind::fence_shared, 0); }},
-      {"is stored to while products may read it", [](DeviceProgram& p) { p = without(p, Kind::commit_products, 0); }},
+      {"products: sums are handed over while some are on their way",
+       [](DeviceProgram& p) { p = without(p, Kind::commit_products, 0); }},
       {"products: some are on their way at the end",
        [](DeviceProgram& p) {
          const auto last = std::find_if(p.body.begin(), p.body.end(),
                                         [](const DeviceStmt& s) { return s.kind == Kind::await_products; });
          p.body.erase(last, p.body.end());
        }},
-      {"is touched while its sums are on their way", [](DeviceProgram& p) { p = without(p, Kind::await_products, 1); }},
-      {"is stored to while products may read it", [](DeviceProgram& p) { p = without(p, Kind::await_products, 0); }},
+      {"is touched while its sums are on their way", [](DeviceProgram& p) { p = without(p, Kind::await_products, 2); }},
+      {"products: sums are handed over while some are on their way",
+       [](DeviceProgram& p) { p = without(p, Kind::await_products, 1); }},
+      {"products: sums are handed over while some are on their way",
+       [](DeviceProgram& p) { p = without(p, Kind::await_products, 0); }},
+      {"wait: thread 0 and others may touch s3[",
+       [](DeviceProgram& p) { visit(p.body, Kind::await_products, wait_behind_barrier); }},
   };
   const DeviceProgram sound = made(false, true).program;
   ASSERT_TRUE(verify(sound).ok()) << verify(sound).to_string();
@@ -186,12 +198,7 @@ TEST(GroupCode, PlantedMistakesAreFound) {
       {"a wait for one group too few", [](DeviceProgram& p) { find(p, Kind::await_products, 0)->groups = 1; }},
       {"the last wait for one group too few", [](DeviceProgram& p) { find(p, Kind::await_products, 2)->groups = 1; }},
       {"the wait behind the barrier",
-       [](DeviceProgram& p) {
-         visit(p.body, Kind::await_products, [](std::vector<DeviceStmt>& list, size_t i) {
-           const auto at = list.begin() + static_cast<std::ptrdiff_t>(i);
-           if (i + 2 < list.size() && list[i + 2].kind == Kind::barrier) std::rotate(at, at + 1, at + 3);
-         });
-       }},
+       [](DeviceProgram& p) { visit(p.body, Kind::await_products, wait_behind_barrier); }},
       {"the fence behind the barrier",
        [](DeviceProgram& p) {
          visit(p.body, Kind::fence_shared, [](std::vector<DeviceStmt>& list, size_t i) {

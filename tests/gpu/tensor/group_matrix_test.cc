@@ -15,47 +15,55 @@
 namespace lathe::test {
 namespace {
 
-TEST(GroupMatrix, CompilesAsPredicted) {
+struct Form {
+  std::string name, text;
+  size_t every;  // tiles: all, or every other one
+};
+const Form kForms[] = {{"terms_last", tensor_product("bf16", false, true), 1},
+                       {"as_given", tensor_product("bf16", false, false), 1},
+                       {"turned", tensor_product("f16", true, true), 2},
+                       {"fused", kTensorFused, 2}};
+class GroupMatrix : public testing::TestWithParam<Form> {};
+
+TEST_P(GroupMatrix, CompilesAsPredicted) {
   auto opened = jit::Nvrtc::open(real_nvrtc_path());
   if (!opened.ok()) GTEST_SKIP() << opened.status().message() << "; scripts/setup_gpu.sh fetches it";
-  const std::string forms[] = {tensor_product("bf16", false, true), tensor_product("bf16", false, false),
-                               tensor_product("f16", true, true), std::string(kTensorFused)};
   int kernels = 0, spills = 0, warnings = 0, opcode_failures = 0;
   const ir::GpuTarget target = *ir::find_gpu_target("h200");
-  size_t number = 0;
-  for (const std::string& form : forms) {
-    const search::GeneralKernel general = search::general_kernel(kernel_of(form));
-    for (const search::GroupTile& t : search::group_tiles()) {
-      // All tiles of the first two forms, every other of the rest.
-      if (number++ >= 2 * search::group_tiles().size() && number % 2 == 0) continue;
-      const auto made = search::hopper_schedule(general, t);
-      ASSERT_TRUE(made.ok()) << made.status().to_string();
-      const auto program = jit::lower_device(search::cut_launches(made->kernel)->leaves[0]);
-      ASSERT_TRUE(program.ok()) << program.status().to_string();
-      const auto code = (*opened)->compile(*program, "lathe_leaf", target);
-      ++kernels;
-      const std::string what = to_text(made->schedule);
-      EXPECT_TRUE(code.ok()) << code.status().message() << what;
-      if (!code.ok()) {
-        ++(code.status().message().find("spill") != std::string::npos ? spills : warnings);
-        continue;
-      }
-      // Products of 16 terms of a step, in the loop and of the last one; the copies of a step by 16 bytes.
-      constexpr int products = 2 * 64 / 16;
-      const jit::CubinInfo& info = code->info;
-      const bool as_predicted = info.local == 0 && info.group_mma == products && info.mma == 0 &&
-                                info.loads.bits128 >= 1 && info.shared_stores.bits128 > 0 && info.sm == target.sm;
-      opcode_failures += !as_predicted;
-      EXPECT_TRUE(as_predicted) << info.group_mma << " products of " << products << ", " << info.loads.bits128 << what;
-      EXPECT_EQ(code->log, "") << what;
+  jit::CompileLimits patient;  // other tests may run beside this one
+  patient.most_ms = 60'000;
+  const search::GeneralKernel general = search::general_kernel(kernel_of(GetParam().text));
+  for (size_t i = 0; i < search::group_tiles().size(); i += GetParam().every) {
+    const search::GroupTile& t = search::group_tiles()[i];
+    const auto made = search::hopper_schedule(general, t);
+    ASSERT_TRUE(made.ok()) << made.status().to_string();
+    const auto program = jit::lower_device(search::cut_launches(made->kernel)->leaves[0]);
+    ASSERT_TRUE(program.ok()) << program.status().to_string();
+    const auto code = (*opened)->compile(*program, "lathe_leaf", target, patient);
+    ++kernels;
+    const std::string what = to_text(made->schedule);
+    EXPECT_TRUE(code.ok()) << code.status().message() << what;
+    if (!code.ok()) {
+      ++(code.status().message().find("spill") != std::string::npos ? spills : warnings);
+      continue;
     }
+    // Products of 16 terms of a step, in the loop and of the last one; the copies of a step by 16 bytes.
+    constexpr int products = 2 * 64 / 16;
+    const jit::CubinInfo& info = code->info;
+    const bool as_predicted = info.local == 0 && info.group_mma == products && info.mma == 0 &&
+                              info.loads.bits128 >= 1 && info.shared_stores.bits128 > 0 && info.sm == target.sm;
+    opcode_failures += !as_predicted;
+    EXPECT_TRUE(as_predicted) << info.group_mma << " products of " << products << ", " << info.loads.bits128 << what;
+    EXPECT_EQ(code->log, "") << what;
   }
-  EXPECT_GE(kernels, 20);
+  EXPECT_GE(kernels, 4);
   RecordProperty("kernels", kernels);
   RecordProperty("spills", spills);
   RecordProperty("warnings", warnings);
   RecordProperty("opcode_failures", opcode_failures);
 }
+INSTANTIATE_TEST_SUITE_P(Hopper, GroupMatrix, testing::ValuesIn(kForms),
+                         [](const auto& info) { return info.param.name; });
 
 }  // namespace
 }  // namespace lathe::test
