@@ -96,10 +96,10 @@ TEST(IntegerCode, WhatADeviceDoesNotHave) {
   EXPECT_THAT(status_of(converting("f64", "f64", "x[j] + x[j]")).message(), HasSubstr("only moved on a device"));
   EXPECT_THAT(status_of(converting("f32", "f32", "sin(x[j])")).message(), HasSubstr("has no function on a device"));
   // How often an inner scope runs is taken once for a block.
-  const auto cut = search::cut_launches(
-      kernel_of("kernel k(o: i32[N] in values 0..9, x: f32[9] in, y: f32[N] out) where N in 1..99\n"
-                "  for i < ceildiv(N, 32) @grid:\n    for t < min(32, N - 32*i) @block:\n      y[32*i + t] = 0.0\n"
-                "      for j < i64(o[32*i + t]):\n        y[32*i + t] += x[j]\n"));
+  const auto cut = search::cut_launches(kernel_of(
+      "kernel k(o: i32[N] in values 0..9, x: f32[9] in, y: f32[N] out) where N in 1..99\n"
+      "  for i < ceildiv(N, 32) @grid:\n    for t < min(32, N - 32*i) @block:\n      y[32*i + t] = f32(o[32*i + t])\n"
+      "      for j < i64(o[32*i + t]):\n        y[32*i + t] += x[j]\n"));
   ASSERT_TRUE(cut.ok()) << cut.status().to_string();
   const auto program = jit::lower_device(cut->leaves[0]);
   EXPECT_EQ(program.status().code(), ir::Code::kUNSUPPORTED);
