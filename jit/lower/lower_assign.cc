@@ -100,7 +100,11 @@ bool Lowering::lies_within(const ir::Buffer& buffer, const Affine& last) const {
 // Lanes that are off are neither stored nor reduced: where they can be read without harm they are, since hardware
 // fetches ahead of plain loads only.
 int Lowering::read(const Place& p) {
-  if (!p.cell) return e_.load(p.access, lane_ && !p.whole ? lane_->mask : -1);
+  if (!p.cell) {
+    const int mask = lane_ && !p.whole ? lane_->mask : -1;
+    const bool anew = p.access.slot == anew_ && mask < 0 && p.access.unit() && p.access.type == MemType::b32;
+    return anew ? e_.load_anew(p.access) : e_.load(p.access, mask);
+  }
   const auto it = cells_.find(p.key);
   if (it == cells_.end()) return fail(ir::unsupported("{}: read where no value has reached", p.buffer->name));
   return it->second.reg;

@@ -129,6 +129,12 @@ class Emitter {
   int index_i32(Extent extent, const LoopContext* loop, bool lanes);
   // Lanes, or one element in every lane if the access is uniform. load_into(): always, to a register from home().
   int load(const Access& at, int mask);
+  // Even where a register has it.
+  int load_anew(const Access& at) {
+    const int dst = fresh();
+    load_into(dst, at, -1);
+    return dst;
+  }
   void load_into(int home, const Access& at, int mask);
   void store(const Access& at, int value, int mask, bool stream = false);
   int compare(LeafOp op, int a, int b);  // a mask

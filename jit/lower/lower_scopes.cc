@@ -198,6 +198,32 @@ void Lowering::counted_loop(const Stmt& s) {
   if (!tail.body.empty()) e_.append(std::move(tail));
 }
 
+// The operand of a sum of products that comes from memory, as a prefetch in the scope `s` tells, and that few rows of
+// the other factor use; -1: none. Their instructions take it from memory, each anew: loads that share a register run so
+// far ahead that they take the places of the prefetches among the lines that are on their way.
+int Lowering::waits_for_memory(const Stmt& s) const {
+  constexpr int64_t kFewRows = 4;
+  int found = -1;
+  for (const Stmt& p : s.body) {
+    if (!is_prefetch(p) || p.distance == 0) continue;
+    int64_t rows = 1;
+    const Expr* read = nullptr;
+    ir::for_each_stmt(s.body, [&](const Stmt& c) {
+      if (c.kind != Stmt::Kind::assign || c.op != ir::AssignOp::add || c.value->op != Op::k_mul) return;
+      for (const Expr& factor : c.value->args) {
+        if (factor->op == Op::k_load && factor->name == p.target) read = &factor;
+      }
+    });
+    if (read == nullptr) continue;
+    ir::for_each_stmt(s.body, [&](const Stmt& c) {
+      if (c.kind == Stmt::Kind::scope && !ir::uses(*read, c.iter))
+        rows *= ir::is_const_int(c.extent) ? c.extent->ival : kFewRows + 1;
+    });
+    if (rows > 1 && rows <= kFewRows) found = slot_of(p.target);
+  }
+  return found;
+}
+
 void Lowering::prefetches(const Stmt& scope) {
   for (const Stmt& c : scope.body) {
     if (is_prefetch(c) && c.distance != 0) prefetch(c, scope);
@@ -306,6 +332,7 @@ void Lowering::unrolled(const Stmt& s) {
                             first->mark == Mark::unroll;
   const int first_register = e_.program().num_vregs;
   const bool groups = sums_bytes(s.body);
+  const int anew = waits_for_memory(s);
   for (int64_t i = 0; i * width < extent->max && e_.ok(); ++i) {
     const bool plain = masked || extent->bounds.empty();
     if (plain && holds_copies) {
@@ -321,7 +348,9 @@ void Lowering::unrolled(const Stmt& s) {
       if (groups) read_again();
       env_.push_back({s.iter, Binding::Kind::number, i, extent->max, nullptr});
       prefetches(s);
+      if (anew >= 0) anew_ = anew;
       body(s.body);
+      if (anew >= 0) anew_ = -1;
       env_.pop_back();
     };
     if (plain) {

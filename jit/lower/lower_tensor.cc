@@ -164,8 +164,10 @@ void Lowering::mma(const Stmt& s) {
     e_.pop_frame();
   };
   e_.set_tight(true);
+  anew_ = waits_for_memory(s);
   steps(main, kUnroll);
   steps(rest, 1);
+  anew_ = -1;
   e_.set_tight(false);
   rest.init = false;
   Emitter::finish(*l, kUnroll, main);

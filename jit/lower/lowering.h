@@ -117,6 +117,7 @@ class Lowering {
   bool whole_steps(const Extent& extent, int64_t width) const;
   void loop(const ir::Stmt& s);
   void counted_loop(const ir::Stmt& s);
+  int waits_for_memory(const ir::Stmt& s) const;
   void prefetches(const ir::Stmt& scope);
   void prefetch(const ir::Stmt& p, const ir::Stmt& scope);
   struct PrefetchStream {
@@ -257,6 +258,7 @@ class Lowering {
   bool hoists_ = false, only_looks_ = false;  // hoist() found something; it computes nothing
   int streams_ = 0;                           // of prefetches, so far
   bool after_mma_ = false;
+  int anew_ = -1;  // operand whose whole vectors are loaded for each use; -1: none
 };
 
 // lower_sums.cc: sums across lanes that are stored side by side, together.

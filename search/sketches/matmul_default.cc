@@ -13,15 +13,19 @@ namespace {
 constexpr int64_t kFunctionCode = 24;  // instructions of a function, about
 constexpr int64_t kDepthAlong = 16;    // rows of B that are read along together, at least
 constexpr int64_t kMostAlong = 128;
-constexpr int64_t kAlongRow = 256;  // bytes that rows of B are prefetched ahead: the next tiles' columns
-constexpr int64_t kFewRows = 2;     // of A: B's own order is as good as any, and the prefetches take their time
-constexpr int64_t kDepthOfRow = 8;  // as many for each row of A: sums come and go once for so many of B's lines
+constexpr int64_t kAlongRow = 256,
+                  kFarAlongRow = 512;  // bytes that rows of B are prefetched ahead: next tiles' columns
+constexpr int64_t kFewRows = 4;        // of A: what B's rows take from memory decides
+constexpr int64_t kStreams = 6;        // rows that are summed along K
+constexpr int64_t kDepthOfRow = 8;     // as many for each row of A: sums come and go once for so many of B's lines
 
 }  // namespace
 
 // Of a default where M varies and a caller waits for its code. Four rows by two vectors keep two pipes of latency four
-// busy. A B that every call transposes is worth more code: each panel that a call adds reads all rows of A again.
-constexpr int64_t kMostRows = 4, kMostCode = 660, kMostTransposingCode = 1070;
+// busy. A B that every call transposes is worth more code: each panel that a call adds reads all rows of A again. So
+// are groups: their rows are few for a weight from memory, and each tile reads its panel again.
+constexpr int64_t kMostRows = 4, kMostGroupRows = 8;
+constexpr int64_t kMostCode = 660, kMostTransposingCode = 1070, kMostGroupCode = 1300;
 
 // Instructions to be made for a tile and all lower ones, about: for each sum its start, four steps and the rest of K,
 // and its way out; and for moving B, 64 of a square: one for each vector of a panel that is transposed, one for whole
@@ -42,8 +46,9 @@ int64_t MatmulSketch::code_of(const Setting& k) const {
 // slow, blocks of K stay in L1 until all tiles have had them.
 std::optional<MatmulSketch::Setting> MatmulSketch::standard() const {
   const bool little = !problem_.unhurried && !is_const_int(p_.m->extent);
-  const int64_t most_rows = little ? kMostRows : t_.vector_registers;
-  const int64_t most_code = panels_ == Panels::transposed ? kMostTransposingCode : kMostCode;
+  const bool groups = problem_.kernel.family == "experts";
+  const int64_t most_rows = !little ? t_.vector_registers : groups ? kMostGroupRows : kMostRows;
+  const int64_t most_code = groups ? kMostGroupCode : panels_ == Panels::transposed ? kMostTransposingCode : kMostCode;
   using Values = std::vector<int64_t>;
   // Of those that the search varies, the values that are looked at.
   const auto few = [&](int64_t Setting::* field, const Values& looked_at) {
@@ -69,9 +74,13 @@ std::optional<MatmulSketch::Setting> MatmulSketch::standard() const {
   std::vector<Setting> copies = {{}};
   if (in_place()) copies.push_back({.copy_panels = 1});
   if (!packed() && !p_.sharing.empty()) copies.push_back({.copy_panels = in_place(), .share_heads = 1});
+  // Rows of B in blocks of columns; few rows of A keep the sums of all of a thread's in the caches.
+  const bool few_rows = m_ <= kFewRows;
+  const int64_t depth = few_rows ? kDepthAlong : std::min(m_ * kDepthOfRow, kMostAlong);
+  const int64_t share = few_rows ? columns_of_a_thread() : 0;
   for (const int64_t block : values_of(*this, &Setting::column_block)) {
-    const int64_t depth = std::clamp<int64_t>(m_ * kDepthOfRow, kDepthAlong, kMostAlong);
-    if (block != 0 && problem_.cold) copies.push_back({.depth_block = depth, .column_block = block});
+    if (block != 0 && problem_.cold && (share == 0 || block == share))
+      copies.push_back({.depth_block = depth, .column_block = block});
   }
   const Choice<Setting> tile_rows = all(&Setting::tile_rows), columns = all(&Setting::panel_columns),
                         streams = all(&Setting::streams), row_blocks = few(&Setting::row_block, {0, 96, 192});
@@ -130,16 +139,21 @@ std::optional<MatmulSketch::Setting> MatmulSketch::standard() const {
         visit);
   }
   if (dots_.columns != 0 && dots_.whole == 0) {
-    const Setting k{.tile_rows = 1,
+    // Six rows from memory are streams that the hardware follows by itself; where a row has several products they are
+    // late without prefetches.
+    const bool far = problem_.cold && k_ > t_.lanes, alone = dots_.columns == 1 && m_max_ >= kStreams;
+    const Setting k{.tile_rows = far && alone ? kStreams : 1,
                     .panel_columns = widths_.front(),
-                    .prefetch = problem_.cold && k_ > t_.lanes ? kRowsAhead : 0,
+                    .prefetch = far && !alone ? kRowsAhead : 0,
                     .depth_sums = 1};
     each_setting(k, {row_blocks}, visit);
   }
-  if (best && problem_.cold && in_place() && m_ > kFewRows) {
-    Setting ahead = *best;
-    ahead.prefetch = kAlongRow;
-    if (accepts(ahead).ok()) best = ahead;
+  if (best && problem_.cold && in_place()) {
+    // A single row reads long pieces of B's rows; others need prefetches.
+    Setting along = *best;
+    if (m_max_ == 1) along.panel_columns = widths_.back();
+    if (m_ > 1) along.prefetch = few_rows ? kFarAlongRow : kAlongRow;
+    if (accepts(along).ok()) best = along;
   }
   return best;
 }

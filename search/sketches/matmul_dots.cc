@@ -128,7 +128,9 @@ std::string split_dots(Script& s, const MatmulParts& p, const Dots& dots) {
   return "nm";
 }
 
-void schedule_dots(Script& s, const MatmulParts& p, const Dots& dots, int64_t block_rows, int64_t ahead,
+int64_t most_dot_rows(const Dots& dots, const Target& t) { return rows_of_tile(dots.columns, t); }
+
+void schedule_dots(Script& s, const MatmulParts& p, const Dots& dots, int64_t tile, int64_t block_rows, int64_t ahead,
                    const Target& t) {
   const std::string b = (*p.b)->name;
   std::string rows = dots.whole == 0 ? p.m->iter : "md", sums = dots.whole == 0 ? p.product->target : "cd";
@@ -154,7 +156,6 @@ void schedule_dots(Script& s, const MatmulParts& p, const Dots& dots, int64_t bl
     schedule_tile(s, tile_rows, at, of, t.lanes);
     if (ahead != 0) s.move("prefetch {} {}a ahead={} lines=1", (*p.a)->name, tile_rows, ahead);
   };
-  const int64_t tile = rows_of_tile(dots.columns, t);
   const Expr extent = p.m->extent;
   if (is_const_int(extent) && extent->ival <= tile) {
     tile_of(rows, "nd0", sums);

@@ -31,9 +31,12 @@ bool dots_copy(const MatmulParts& parts, const ir::Kernel& kernel);
 // of the scope of those that stay, empty if none do.
 std::string split_dots(Script& s, const MatmulParts& parts, const Dots& dots);
 
-// Schedules the nest of split_dots(). block_rows: rows of a parallel block, 0: all are one; for a nest that stands
-// alone. ahead: bytes that each row of A is prefetched ahead; 0: not.
-void schedule_dots(Script& s, const MatmulParts& parts, const Dots& dots, int64_t block_rows, int64_t ahead,
-                   const ir::Target& target);
+// Rows of A that are summed side by side, at most: as many sums as half of the registers hold.
+int64_t most_dot_rows(const Dots& dots, const ir::Target& target);
+
+// Schedules the nest of split_dots(). tile_rows: of A side by side. block_rows: rows of a parallel block, 0: all are
+// one; for a nest that stands alone. ahead: bytes that each row of A is prefetched ahead; 0: not.
+void schedule_dots(Script& s, const MatmulParts& parts, const Dots& dots, int64_t tile_rows, int64_t block_rows,
+                   int64_t ahead, const ir::Target& target);
 
 }  // namespace lathe::search

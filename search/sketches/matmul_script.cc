@@ -107,7 +107,7 @@ Status MatmulSketch::write(Script& s, const Setting& k) const {
   const std::vector<const Stmt*> batches = scopes_with_role(kernel, "batch");
   const std::string n = k.depth_sums != 0 ? split_dots(s, p_, dots_) : parts ? kPartColumns : p_.n->iter;
   if (only_dots(k)) {
-    schedule_dots(s, p_, dots_, row_block, k.prefetch, t_);
+    schedule_dots(s, p_, dots_, k.tile_rows > 1 ? k.tile_rows : most_dot_rows(dots_, t_), row_block, k.prefetch, t_);
     if (!batches.empty() || row_block != 0) s.move("parallelize {}", batches.empty() ? "mm" : batches.front()->iter);
     return {};
   }
@@ -201,7 +201,7 @@ Status MatmulSketch::write(Script& s, const Setting& k) const {
                   tiles = std::max<int64_t>(1, (rows + k.tile_rows - 1) / k.tile_rows);
     s.move("prefetch {} {} next={} lines={}", b, steps, depth != 0 ? "m0b" : "m0", (lines + tiles - 1) / tiles);
   }
-  if (k.depth_sums != 0) schedule_dots(s, p_, dots_, 0, 0, t_);
+  if (k.depth_sums != 0) schedule_dots(s, p_, dots_, most_dot_rows(dots_, t_), 0, 0, t_);
   if (parts) s.move("parallelize {}", kPartScope);
   // Rows of groups are not proven to lie apart; where there are threads, they share out panels.
   const bool groups = problem_.kernel.family == "experts" && !batch.empty() && outermost == batch.front()->iter;

@@ -61,7 +61,8 @@ class MatmulSketch {
   };
   bool packed() const { return panels_ == Panels::packed; }
   bool in_place() const { return panels_ == Panels::in_place; }
-  bool rows_apart() const;  // those of a B that lies row-major, by a page at least
+  bool rows_apart() const;              // those of a B that lies row-major, by a page at least
+  int64_t columns_of_a_thread() const;  // in whole panels, 0: too few
   // Groups of any size, or too few rows that choose weights, are nothing to share out among threads: panels are, and
   // each is of all weights that are chosen.
   bool shares_panels() const;

@@ -16,10 +16,13 @@ constexpr int64_t kMaxStreamed = 32;                  // rows up to which severa
 constexpr int64_t kMostWaiting = int64_t{1} << 20;    // bytes of sums that wait for the next block of K
 constexpr int64_t kShortSums = 128, kMostJoined = 4;  // calls of a leaf tell where sums are short
 
-// One packed width per weight for every M (it must not change with the range): two vectors where M varies.
-std::vector<int64_t> widths_of(const Problem& problem, Panels panels, const Target& t) {
+// One packed width per weight for every M (it must not change with the range): two vectors where M varies. A single row
+// has registers for long pieces of the rows of a B that is read where it lies.
+std::vector<int64_t> widths_of(const Problem& problem, Panels panels, int64_t most_rows, const Target& t) {
   if (panels == Panels::packed && problem.one_layout) return {2 * t.lanes};
-  return {2 * t.lanes, 3 * t.lanes, 4 * t.lanes, t.lanes};
+  std::vector<int64_t> out = {2 * t.lanes, 3 * t.lanes, 4 * t.lanes, t.lanes};
+  if (panels == Panels::in_place && most_rows == 1) out.push_back(8 * t.lanes);
+  return out;
 }
 
 // A function for each sum would be code for each.
@@ -76,7 +79,7 @@ MatmulSketch::MatmulSketch(const Problem& problem, const Target& target)
       a_bytes_(element_bytes(*p_.a, problem.kernel)),
       b_bytes_(element_bytes(*p_.b, problem.kernel)),
       row_bytes_(row_bytes_of(p_, problem)),
-      widths_(widths_of(problem, panels_, target)),
+      widths_(widths_of(problem, panels_, m_max_, target)),
       dots_(dots_of(p_, problem, target)),
       step_(matmul_step(p_, problem, target)),
       integers_(matmul_of_integers(p_, problem.kernel)),
@@ -90,6 +93,11 @@ bool MatmulSketch::matches(const Problem& problem) {
 }
 
 bool MatmulSketch::rows_apart() const { return is_const_int(p_.n->extent) && n_ * b_bytes_ >= kPage; }
+
+int64_t MatmulSketch::columns_of_a_thread() const {
+  constexpr int64_t kWhole = 256, kMost = 16384;  // panels of most widths are whole in multiples of the first
+  return std::min((n_ + problem_.threads - 1) / problem_.threads, kMost) / kWhole * kWhole;
+}
 
 bool MatmulSketch::may_join() const {
   return k_ <= kShortSums && m_ > 1 && is_const_int(p_.m->extent) && is_const_int(p_.k->extent);
@@ -180,6 +188,9 @@ const std::vector<KnobRow<MatmulSketch>>& MatmulSketch::table() {
        [](S s) {
          Values v = {0, 1024, 4096};
          std::erase_if(v, [&](int64_t block) { return block > s.n_ && block != 0; });
+         if (const int64_t share = s.columns_of_a_thread(); share > 0) v.push_back(share);
+         std::sort(v.begin(), v.end());
+         v.erase(std::unique(v.begin(), v.end()), v.end());
          return s.in_place() && is_const_int(s.p_.n->extent) ? v : Values{};
        }},
       {"depth_parts", "sk",
@@ -201,14 +212,16 @@ MatmulSketch::Tail MatmulSketch::last_tile(const Setting& k) const {
   return {live, t_.mask_registers == 0 ? masks : 0};
 }
 
-// All columns are: what makes tiles and panels has one value.
+// All columns are: what makes panels has one value; a single row is as many as there can be.
 Status MatmulSketch::accepts_only_dots(const Setting& k) const {
-  const Setting plain{.tile_rows = 1,
+  const Setting plain{.tile_rows = k.tile_rows,
                       .panel_columns = widths_.front(),
                       .row_block = k.row_block,
                       .prefetch = k.prefetch == kRowsAhead ? kRowsAhead : 0,
                       .depth_sums = 1};
-  if (k != plain) return unsupported("dk 1: there are no tiles and panels to choose");
+  if (k != plain) return unsupported("dk 1: there are no panels to choose");
+  const int64_t most = std::min(most_dot_rows(dots_, t_), m_max_);
+  if (k.tile_rows > most) return unsupported("mr {}: expected at most {} rows side by side", k.tile_rows, most);
   if (k.row_block != 0 && m_ <= 2 * k.row_block) return unsupported("mc {}: m is {}", k.row_block, m_);
   return {};
 }
@@ -265,8 +278,9 @@ Status MatmulSketch::accepts(const Setting& k) const {
     if (!blocked && mr * vectors + masks + epilogue_ > t_.vector_registers)
       return unsupported("mr {}: registers of the epilogue", mr);
   }
+  const int64_t joined = k.join_tiles != 0 ? std::max<int64_t>(m_ / mr, 1) : 1;
   if (!blocked && k.function_pass == 0 &&
-      mr * std::max(vectors(k), tail.vectors) * function_bytes_ > kMostFunctionBytes)
+      joined * mr * std::max(vectors(k), tail.vectors) * function_bytes_ > kMostFunctionBytes)
     return unsupported("mr {}: the code of the functions for so many vectors", mr);
   if (std::find(widths_.begin(), widths_.end(), nr) == widths_.end())
     return unsupported("nr {}: not a width of this weight", nr);

@@ -213,6 +213,58 @@ TEST(LowerMatmul, RowsArePrefetchedByTheirSteps) {
   }
 }
 
+// Few rows take B from memory for each product where it is prefetched: every load has one use, an operand of its fma.
+// More rows keep it in registers, and so do rows whose last vector is cut short.
+TEST(LowerMatmul, FewRowsTakePrefetchedRowsOfBFromMemory) {
+  for (const int m : {1, 2, 3, 4, 5, 8}) {
+    for (const bool ahead : {true, false}) {
+      const Tile tile{.m = m, .b = "[?, 1]", .prefetch = ahead ? "p1 ahead 256 lines 2" : "p1 lines 6"};
+      for (const int64_t k : {0, 1, 3, 4, 9}) {
+        LeafCase c = tile_case(tile, k, 32);
+        expect_leaf(c);
+      }
+      LeafCase c = tile_case(tile, 8, 32);
+      const auto p = c.lower(test_target(ir::IsaLevel::avx512));
+      ASSERT_TRUE(p.ok()) << p.status().to_string();
+      std::map<LeafOp, int> ops;
+      count(p->body, ops);
+      const int each = ahead && m <= 4 ? m : 1;
+      EXPECT_EQ(ops[LeafOp::k_load], (4 + 1) * 2 * each + 2) << m << ahead << to_text(*p);
+    }
+    LeafCase cut = tile_case({.m = m, .masked = true, .b = "[?, 1]", .prefetch = "p1 ahead 256 lines 2"}, 5, 29);
+    expect_leaf(cut);
+  }
+}
+
+// The same where both factors lie along K: rows of B in the lanes of sums.
+TEST(LowerMatmul, FewRowsTakePrefetchedColumnsAlongKFromMemory) {
+  for (const int64_t m : {1, 2, 4, 5}) {
+    for (const bool ahead : {true, false}) {
+      const std::string text = fmt::format(
+          "kernel leaf(p0: f32[_, _] in strides [?, 1], p1: f32[_, _] in strides [?, 1], p2: f32[_, _] out strides "
+          "[?, 1]) family leaf where e0 in 0..9223372036854775807\n"
+          "  r0: f32[{0}, 3] reg\n"
+          "  for i0 < 3 @unroll:\n    for i1 < {0} @unroll:\n      r0[i1, i0] = 0.0\n"
+          "  for i2 < e0:\n    for i3 < 3 @unroll:\n{1}      for i4 < {0} @unroll:\n        for i5 < 16 @vector:\n"
+          "          r0[i4, i3] += p0[i4, i5 + 16*i2] * p1[i3, i5 + 16*i2]\n"
+          "  for i6 < 3 @unroll:\n    for i7 < {0} @unroll:\n      p2[i7, i6] = r0[i7, i6]\n",
+          m, ahead ? "      prefetch p1 ahead 2048 lines 1\n" : "");
+      for (const int64_t steps : {0, 1, 3}) {
+        const int64_t k = 16 * steps;
+        LeafCase c(text, {{{m, k}, {k + 3, 1}}, {{3, k}, {k + 1, 1}}, {{m, 3}, {5, 1}}}, {{"e0", steps}},
+                   Data::integers);
+        expect_leaf(c);
+      }
+      LeafCase c(text, {{{m, 32}, {35, 1}}, {{3, 32}, {33, 1}}, {{m, 3}, {5, 1}}}, {{"e0", 2}}, Data::integers);
+      const auto p = c.lower(test_target(ir::IsaLevel::avx512));
+      ASSERT_TRUE(p.ok()) << p.status().to_string();
+      std::map<LeafOp, int> ops;
+      count(p->body, ops);
+      EXPECT_EQ(ops[LeafOp::k_load], m + 3 * (ahead && m > 1 && m <= 4 ? m : 1)) << m << ahead << to_text(*p);
+    }
+  }
+}
+
 // Accumulators + vectors of B + one broadcast fit the register file; pointers, variables and
 // strides fit 14.
 TEST(LowerMatmul, InnerLoopIsTheBlueprint) {

@@ -289,6 +289,32 @@ TEST(RecipeDefaults, BlocksOfKAreFetchedAheadForAsManyTilesAsThereAre) {
   }
 }
 
+// A first call waits for the code of tiles of all heights, but low tiles would read a group's weight again and again.
+TEST(RecipeDefaults, TilesOfGroupsAreAsHighAsTheirRowsNeed) {
+  for (const auto& [rows, want] : {std::pair(16, 2), std::pair(32, 4), std::pair(64, 8), std::pair(128, 8)}) {
+    Problem p = fixed(fmt::format(
+        R"(kernel g(a: f32[{0}, 2048] in, b: f32[8, 2048, 2048] const, o: i32[9] in values 0..{0}, y: f32[{0}, 2048] out) family experts
+  c: f32[{0}, 2048] heap
+  for zm < {0} [clear]:
+    for zn < 2048 [clear]:
+      y[zm, zn] = 0.0
+  for t < 8 [batch]:
+    for m < i64(o[t + 1]) - i64(o[t]) [m]:
+      for n < 2048 [n]:
+        c[i64(o[t]) + m, n] = 0.0
+        for k < 2048 [k]:
+          c[i64(o[t]) + m, n] += a[i64(o[t]) + m, k] * b[t, k, n]
+        y[i64(o[t]) + m, n] = c[i64(o[t]) + m, n]
+)",
+        rows));
+    p.cold = true;
+    const Knobs k = kMatmulRecipe.defaults(p, target());
+    EXPECT_EQ(knob_of(k, "mr"), want) << rows;
+    EXPECT_EQ(knob_of(k, "kc"), 0) << rows << ": blocks of K are more code";
+    EXPECT_TRUE(kMatmulRecipe.build(k, p, target()).ok()) << rows;
+  }
+}
+
 // Operands that are no constants, from memory: rows of B along themselves, but for two rows of A or fewer; and rows
 // that are summed along K.
 TEST(RecipeDefaults, PlainOperandsFromMemoryArePrefetchedAlongTheirRows) {
@@ -307,10 +333,17 @@ TEST(RecipeDefaults, PlainOperandsFromMemoryArePrefetchedAlongTheirRows) {
     p.cold = cold;
     const Knobs k = kMatmulRecipe.defaults(p, target());
     EXPECT_TRUE(kMatmulRecipe.build(k, p, target()).ok()) << m;
+    if (m <= 4 && !transposed && cold) {
+      EXPECT_EQ(knob_of(k, "nb"), 4096) << m << ": the sums of all columns stay near";
+      EXPECT_EQ(knob_of(k, "kc"), 16) << m;
+      EXPECT_EQ(knob_of(k, "nr"), m == 1 ? 128 : 64) << m << ": a single row has registers for long pieces";
+    }
     return knob_of(k, "pf");
   };
   EXPECT_EQ(prefetched(1, false, true), 0);
-  EXPECT_EQ(prefetched(4, false, true), 256);
+  EXPECT_EQ(prefetched(2, false, true), 512);
+  EXPECT_EQ(prefetched(4, false, true), 512);
+  EXPECT_EQ(prefetched(5, false, true), 256);
   EXPECT_EQ(prefetched(128, false, true), 256);
   EXPECT_EQ(prefetched(16, false, false), 0);
   EXPECT_EQ(prefetched(4, true, true), 2048);

@@ -245,6 +245,9 @@ TEST(ColumnBlocks, KeepTheValues) {
       {product(5, 64, 70), 5, 16, 64, 16, {}},
       {product(1, 33, 96), 1, 16, 32, 16, {}},
       {product(1, 48, 35), 1, 8, 16, 24, {}},
+      {product(1, 33, 300), 1, 128, 256, 16, {}},
+      {product(1, 31, 256), 1, 128, 256, 16, {}},
+      {product(3, 33, 1100), 3, 64, 1024, 16, {{"pf", 512}}},
       {product(2, 64, 64), 2, 32, 64, 32, {}},
       {product(0, 33, 96, {{"M", 13}}), 4, 16, 32, 16, {}},
       {product(0, 33, 96, {{"M", 1}}), 4, 16, 32, 16, {}},
@@ -253,7 +256,7 @@ TEST(ColumnBlocks, KeepTheValues) {
   for (const char* const name : {"laptop", "xeon"}) {
     const ir::Target t = machine(name).target;
     for (const Case& c : cases) {
-      if (c.nr < t.lanes) continue;
+      if (c.nr < t.lanes || c.nr > 8 * t.lanes || (c.mr > 1 && c.nr > 4 * t.lanes)) continue;
       Knobs knobs = knobs_of(c.mr, c.nr, c.others);
       knobs["pb"] = 0;
       knobs["nb"] = c.nb;
