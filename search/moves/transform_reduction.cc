@@ -180,12 +180,14 @@ Status apply_share_sum(TransformResult& result, const Move& move, const Transfor
     if (site.outer[i]->body.size() != 1 || site.outer[i]->mark != Mark::none)
       return invalid("expected `{}` to hold nothing else", site.outer[i]->iter);
   }
+  const Ranges ranges = ranges_at(k, {});
   std::vector<Expr> extents = {sum.extent};
   for (const Stmt* s : site.outer) extents.push_back(s->extent);
   for (const Expr& e : extents) {
     bool symbols = true;
     for_each_node(e, [&](const ExprNode& n) { symbols &= n.op != Op::k_iter && n.op != Op::k_load; });
     if (!symbols) return invalid("expected extents of symbols, got {}", print(e));
+    if (!surely_le(Expr(0), e, ranges)) return invalid("expected extents of 0 or more, got {}", print(e));
   }
   const Stmt& top = *site.outer[0];
   std::string changed;
