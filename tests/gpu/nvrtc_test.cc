@@ -214,7 +214,7 @@ TEST_F(RealCompiler, ProductsOnEveryGpu) {
       const CubinInfo info = compiled(search::device_schedule(*g, sizes, *ir::find_gpu_target("h200")), "h200");
       EXPECT_EQ(info.local, 0);
       EXPECT_EQ(info.shared_loads.bits128 + info.barriers, 0);
-      EXPECT_GE(info.loads.bits128, 2);
+      EXPECT_GE(info.loads.bits128, g == &plain ? 1 : 2) << "of sums along columns, only the weights lie that way";
       EXPECT_LE(info.registers, 64);
     }
   }
