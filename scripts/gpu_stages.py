@@ -21,15 +21,15 @@ NO_LIBRARY = 3  # exit status of gpu_peer without cuBLASLt
 SYSTEM = re.compile(r"^(linux-vdso|ld-linux|libc\.so|libm\.so|libdl\.so|libpthread\.so|librt\.so)")
 
 
-def operator(name, tensors, nodes, outputs, cold=False):
-    line = {"name": name, "graph": {"tensors": {t: {"dtype": "f32", "dims": d} for t, d in tensors.items()}, "nodes": nodes, "outputs": outputs}}
+def operator(name, tensors, nodes, outputs, cold=False, dtype="f32"):
+    line = {"name": name, "graph": {"tensors": {t: {"dtype": dtype, "dims": d} for t, d in tensors.items()}, "nodes": nodes, "outputs": outputs}}
     if cold:
         line["cache"] = "cold"
     return line
 
 
 def workload(tiny):
-    """Operators to check and time. Their names say what they stand for: rows_, gemv_, gemm_MxNxK, chain_."""
+    """Operators to check and time. Their names say what they stand for: rows_, gemv_, gemm_MxNxK, chain_, prefill_, decode_."""
     n, rows, width = (3001, 5, 97) if tiny else (1 << 26, 16384, 4096)
     big = [(48, 33, 40)] if tiny else [(4096, 4096, 4096), (2048, 2048, 2048), (1024, 4096, 1024)]
     vectors = [(40, 33)] if tiny else [(8192, 8192), (4096, 4096)]
@@ -44,6 +44,10 @@ def workload(tiny):
     ]
     for m, k in vectors:
         lines.append(operator(f"gemv_1x{k}x{m}", {"x": [1, m], "w": [k, m]}, [node("matmul", ["x", "w"], "y", transpose_b=True)], ["y"], True))
+    heads, kept, depth, length, sequences = (4, 2, 24, 37, 2) if tiny else (16, 4, 128, 8192, 32)
+    attend = lambda name, q, kv, cold: operator(name, {"q": q, "k": kv, "v": kv}, [node("attention", ["q", "k", "v"], "y", causal=True)], ["y"], cold, "bf16")
+    lines.append(attend(f"prefill_{length}", [heads, length, depth], [kept, length, depth], False))
+    lines.append(attend(f"decode_{sequences}x{length}", [sequences, heads, 1, depth], [sequences, kept, length, depth], True))
     for m, k_n, k in big:
         lines.append(operator(f"gemm_{m}x{k_n}x{k}", {"a": [m, k], "b": [k, k_n]}, [node("matmul", ["a", "b"], "y")], ["y"]))
     return lines
@@ -238,6 +242,12 @@ class Run:
                 why[field] = self.notes.get("times", "no such operator is served yet")
             return round(statistics.median(shares), 3) if shares else None
 
+        def of_attention(field, prefix, rate):
+            rates = [rate(row) for row in named(prefix)]
+            if not rates:
+                why[field] = self.notes.get("times", "it is not served")
+            return float(f"{max(rates):.3g}") if rates else None
+
         peer = found.get("ceilings")
         gemm = {}
         for row in named("gemm_"):
@@ -257,9 +267,9 @@ class Run:
             "gemm": gemm or None, "geomean": round(statistics.geometric_mean(ratios), 3) if ratios else None,
             "worst": min(ratios) if ratios else None,
             "rows_of_copy": of_copy("rows_of_copy", ("rows_", "chain_")), "gemv_of_copy": of_copy("gemv_of_copy", ("gemv_",)),
-            "prefill_tflops": None, "decode_tbs": None,
+            "prefill_tflops": of_attention("prefill_tflops", "prefill_", lambda row: row["tflops"]),
+            "decode_tbs": of_attention("decode_tbs", "decode_", lambda row: row["gbs"] / 1000),
         }
-        why["prefill_tflops"] = why["decode_tbs"] = "attention is not served on a GPU yet"
         for field, stage in (("gpu", "versions"), ("driver", "versions"), ("conformance", "conformance"),
                              ("conformance_failures", "conformance"), ("checked", "correctness"), ("failed", "correctness")):
             if out[field] is None:

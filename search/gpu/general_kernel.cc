@@ -7,6 +7,7 @@
 
 #include "ir/analysis/analysis.h"
 #include "search/gpu/decoded_weight.h"
+#include "search/moves/transform_util.h"
 
 namespace lathe::search {
 
@@ -15,6 +16,13 @@ using namespace ir;  // NOLINT: this file is all IR
 namespace {
 
 constexpr int64_t kMostElements = int64_t{1} << 40;  // of a dimension
+
+// Of attention, whose Schedules need to know heads, depth and columns.
+bool counts_keys(const Kernel& kernel) {
+  bool out = false;
+  for_each_stmt(kernel.body, [&](const Stmt& s) { out |= s.role == "key"; });
+  return out;
+}
 
 // Sizes that have to be the same: of scopes, and of dimensions of buffers.
 class Sizes {
@@ -38,6 +46,9 @@ class Sizes {
       at(std::min(a, b)).fixed |= at(std::max(a, b)).fixed;
       at(std::max(a, b)).parent = std::min(a, b);
     }
+  }
+  void fix_constants() {
+    for (Node& n : nodes_) n.fixed |= is_const_int(n.size);
   }
   bool fixed(int n) const { return nodes_[static_cast<size_t>(root(n))].fixed; }
   const Expr& size(int n) const { return nodes_[static_cast<size_t>(root(n))].size; }
@@ -63,6 +74,7 @@ class Generaliser {
       for (size_t d = 0; d < b.dims.size(); ++d) dims_[b.name].push_back(sizes_.add(b.dims[d]));
     }
     walk(k.body);
+    if (counts_keys(k)) sizes_.fix_constants();
     const std::vector<Symbol> naive = std::exchange(k.symbols, {});
     for (const Symbol& s : naive) taken_.insert(s.name);
     for (const Buffer& b : k.buffers) taken_.insert(b.name);
@@ -90,6 +102,9 @@ class Generaliser {
         const int n = sizes_.add(s.extent);
         scopes_[s.iter] = n;
         if (fix_names(s.extent)) sizes_.fix(n);
+        for_each_node(s.extent, [&](const ExprNode& e) {
+          if (e.op == Op::k_load) see(e.name, e.args);
+        });
         around_.push_back(n);
         walk(s.body);
         around_.pop_back();
@@ -225,11 +240,28 @@ class Generaliser {
   std::vector<std::pair<std::string, Expr>> strides_;
 };
 
+// end - max(0, end - W), of a window, is min(W, end), which says how large it is.
+Expr bounded(const Expr& extent) {
+  Expr most;
+  for_each_node(extent, [&](const ExprNode& n) {
+    if (n.op == Op::k_max && is_const_int(n.args[0], 0)) most = max(n.args[0], n.args[1]);
+  });
+  if (!most) return extent;
+  const Expr end = simplify(extent + most), window = simplify(end - most->args[1]);
+  return is_const_int(window) && equal(simplify(end - most), simplify(extent)) ? min(window, end) : extent;
+}
+
 }  // namespace
 
 GeneralKernel general_kernel(const Kernel& naive) {
   GeneralKernel out = Generaliser(naive).run();
   out.kernel = decode_apart(std::move(out.kernel));
+  if (!counts_keys(out.kernel)) return out;
+  for_each_stmt(out.kernel.body, [](Stmt& s) {
+    if (s.kind == Stmt::Kind::scope) s.extent = bounded(s.extent);
+  });
+  // Iterators of one iteration are 0 wherever they stand.
+  simplify_body(out.kernel.body, Ranges(out.kernel));
   return out;
 }
 

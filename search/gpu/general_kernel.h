@@ -5,7 +5,8 @@
 //     -> d: f32[D0, D1] out, s: f32[D1, D0] in; for i < D0: for j < D1: d[i, j] = s[j, i]
 //
 // A scope and the dimensions that its iterator indexes share a symbol. Where an index is anything else than an
-// iterator, the sizes that it meets stay as they were. Integers that choose a row of a dimension end where that ends.
+// iterator, the sizes that it meets stay as they were; so do those of attention that are numbers. Integers that
+// choose a row of a dimension end where that ends.
 #pragma once
 #include <string>
 #include <utility>

@@ -13,6 +13,7 @@ struct ArgOf {
   std::vector<int64_t> dims;
   uint32_t dtype = LATHE_DTYPE_F32;
   int64_t below = 50;  // integers: 0..below - 1
+  bool rises = false;  // from the first of them to the last
 };
 
 // A tensor in host memory, or in that of device 0 with `room` more bytes behind which nothing is mapped.
@@ -43,7 +44,9 @@ struct TensorOf {
 
   void fill(const ArgOf& arg, int seed) {
     for (size_t i = 0; i < count; ++i) {
-      const auto n = static_cast<int64_t>(i * 37 + static_cast<size_t>(seed) * 11);
+      const auto n =
+          arg.rises ? static_cast<int64_t>(i) * (arg.below - 1) / std::max<int64_t>(static_cast<int64_t>(count) - 1, 1)
+                    : static_cast<int64_t>(i * 37 + static_cast<size_t>(seed) * 11);
       if (arg.dtype == LATHE_DTYPE_I32) reinterpret_cast<int32_t*>(data)[i] = static_cast<int32_t>(n % arg.below);
       if (arg.dtype == LATHE_DTYPE_I64) reinterpret_cast<int64_t*>(data)[i] = n % arg.below;
       if (element == 1) data[i] = static_cast<char>(arg.dtype == LATHE_DTYPE_BOOL ? n % 3 : n);
@@ -138,7 +141,7 @@ struct DescOf {
 };
 inline Owned<lathe_graph> single_graph(lathe_context* ctx, const char* op, const std::vector<DescOf>& inputs,
                                        const std::vector<lathe_attr>& attrs = {}) {
-  static constexpr const char* kNames[] = {"x0", "x1", "x2", "x3", "x4"};
+  static constexpr const char* kNames[] = {"x0", "x1", "x2", "x3", "x4", "x5", "x6", "x7"};
   std::vector<lathe_tensor_desc> descs;
   for (const DescOf& d : inputs) descs.push_back(desc(kNames[descs.size()], d.dims, d.flags, d.dtype));
   lathe_graph* out = nullptr;

@@ -55,14 +55,30 @@ Status DeviceLowering::add_local(const ir::Buffer& b) {
 }
 
 // How elements of a temporary lie: as f32, integers as i32 or, where they have more bits, as i64; or as they are where
-// warps compute with them.
+// warps compute with them, and where they are copies.
 ir::DType DeviceLowering::type_of(const ir::Buffer& b) const {
   if (!ir::is_float(b.type)) return dtype_bytes(b.type) == 8 ? ir::DType::i64 : ir::DType::i32;
-  return dtype_bytes(b.type) == 8 ? ir::DType::i64 : tensor_ && dtype_bytes(b.type) == 2 ? b.type : ir::DType::f32;
+  const bool as_it_is = dtype_bytes(b.type) == 2 && (tensor_ || copied_.count(b.name) != 0);
+  return dtype_bytes(b.type) == 8 ? ir::DType::i64 : as_it_is ? b.type : ir::DType::f32;
+}
+
+// Registers of elements of 2 bytes that an input has: neighbours stay together, two in a register, and nothing waits
+// for them before they are used.
+void DeviceLowering::find_copied() {
+  for (const ir::Buffer& b : kernel_.buffers) {
+    if (b.place != ir::Place::reg || dtype_bytes(b.type) != 2 || b.dims.size() < 2) continue;
+    const auto all = ir::collect_accesses(kernel_.body, {}, &b.name);
+    const bool copies = std::all_of(all.begin(), all.end(), [&](const ir::Access& a) {
+      return !a.write || (a.op == ir::AssignOp::set && a.stmt->value->op == Op::k_load &&
+                          kernel_.find_buffer(a.stmt->value->name)->place == ir::Place::in);
+    });
+    if (copies) copied_.insert(b.name);
+  }
 }
 
 Status DeviceLowering::buffers() {
   ir::for_each_stmt(kernel_.body, [&](const Stmt& s) { tensor_ = tensor_ || s.mark == Mark::tensor; });
+  find_copied();
   for (const ir::Buffer& b : kernel_.buffers) {
     const bool moved = moves_bits(b.name), param = ir::is_param(b.place);
     if ((b.type == ir::DType::f64 || (!param && dtype_bytes(b.type) == 8)) && !moved)
@@ -198,10 +214,23 @@ Status DeviceLowering::waiting(const std::vector<Stmt>& list, int64_t threads, L
   return {};
 }
 
+// Whether the threads that need to know how often a scope runs may read integers that say so: where threads wait for
+// each other in it, also those that do nothing would read them.
+bool DeviceLowering::all_know(const Stmt& s) const {
+  const bool waits = plan_.waits.count(&s) != 0, fixed = s.mark == Mark::tensor || (!waits && is_ahead(s));
+  bool out = true;
+  ir::for_each_node(s.extent, [&](const ir::ExprNode& n) {
+    if (n.op != Op::k_load) return;
+    const bool of_thread = std::any_of(block_iters_.begin(), block_iters_.end(), [&](const std::string& i) {
+      return std::any_of(n.args.begin(), n.args.end(), [&](const Expr& e) { return ir::uses(e, i); });
+    });
+    out = out && !fixed && !(waits && of_thread);
+  });
+  return out;
+}
+
 Status DeviceLowering::scope(const Stmt& s, int64_t threads, List& to) {
-  bool open = false;
-  ir::for_each_node(s.extent, [&](const ir::ExprNode& n) { open |= n.op == Op::k_load; });
-  if (open)
+  if (!all_know(s))
     return unsupported("scope {} runs as often as {} says, which differs inside of a block", s.iter, print(s.extent));
   switch (s.mark) {
     case Mark::none:
@@ -231,7 +260,7 @@ Status DeviceLowering::loop(const Stmt& s, int64_t threads, List& to) {
   DeviceStmt loop;
   loop.kind = DeviceStmt::Kind::loop;
   loop.name = s.iter;
-  loop.integer = s.extent;
+  LATHE_ASSIGN(loop.integer, taken(s.extent, to));
   const bool local = chooses_local(s);
   if (s.mark == Mark::unroll || local) {
     const int64_t most = std::max<int64_t>(ir::interval(s.extent, ranges_).hi, 1);
@@ -271,10 +300,11 @@ Status DeviceLowering::loop(const Stmt& s, int64_t threads, List& to) {
     ranges_.enter(s.iter, Expr(loop.unrolled));
     DeviceStmt when;
     when.kind = DeviceStmt::Kind::when;
-    when.integer = guard_of(ir::iter(s.iter), s.extent, ranges_);
+    const Expr guard = guard_of(ir::iter(s.iter), s.extent, ranges_);
     ranges_.leave();
     loop.integer = Expr(loop.unrolled);
-    if (when.integer) {
+    if (guard) {
+      LATHE_ASSIGN(when.integer, taken(guard, to));
       when.body = std::move(loop.body);
       loop.body.clear();
       loop.body.push_back(std::move(when));
@@ -347,9 +377,12 @@ Status DeviceLowering::block(const Stmt& s, int64_t threads, List& to) {
   add_let(to, s.iter, ir::simplify(ir::floordiv(number, Expr(below)), {}));
   // Threads of the scope may be more than its iterations.
   ranges_.enter(s.iter, Expr((threads + below - 1) / below));
-  const Expr guard = guard_of(ir::iter(s.iter), s.extent, ranges_);
+  Expr guard = guard_of(ir::iter(s.iter), s.extent, ranges_);
   ranges_.leave();
   const bool whole = !guard;
+  if (!whole) {
+    LATHE_ASSIGN(guard, taken(guard, to));
+  }
   if (plan_.waits.count(&s) != 0) {
     LATHE_ASSIGN(const std::vector<Partial> partials, open_partials(s, to));
     if (!whole) guards_.push_back(guard);
@@ -419,6 +452,9 @@ Status DeviceLowering::vector(const Stmt& s, int64_t threads, List& to) {
   wide.kind = DeviceStmt::Kind::aligned;
   wide.lanes = static_cast<int>(lanes);
   if (!ir::is_const_int(s.extent)) wide.integer = guard_of(Expr(lanes - 1), s.extent, ranges_);
+  if (wide.integer) {
+    LATHE_ASSIGN(wide.integer, taken(wide.integer, to));
+  }
   vector_ = &s;
   lanes_ = wide.lanes;
   places_ = &wide.places;

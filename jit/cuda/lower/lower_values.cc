@@ -173,7 +173,8 @@ Result<DeviceStmt> DeviceLowering::access(const std::string& name, const std::ve
 }
 
 bool DeviceLowering::moves_halves(const ir::Stmt& s) const {
-  if (!tensor_ || s.kind != ir::Stmt::Kind::assign || s.op != AssignOp::set || s.value->op != Op::k_load) return false;
+  if (s.kind != ir::Stmt::Kind::assign || s.op != AssignOp::set || s.value->op != Op::k_load) return false;
+  if (!tensor_ && copied_.count(s.target) == 0) return false;
   const ir::Buffer& target = *kernel_.find_buffer(s.target);
   return is_half(target.type) && !ir::is_param(target.place);
 }

@@ -3,6 +3,7 @@
 // the statements compute and where elements lie.
 #pragma once
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -25,8 +26,10 @@ class DeviceLowering {
   ir::Status buffers();
   ir::Status add_local(const ir::Buffer& b);
   ir::DType type_of(const ir::Buffer& b) const;
+  void find_copied();
   bool moves_bits(const std::string& buffer) const;
   ir::Status body(const std::vector<ir::Stmt>& list, int64_t threads, List& to);
+  bool all_know(const ir::Stmt& s) const;
   ir::Status scope(const ir::Stmt& s, int64_t threads, List& to);
   ir::Status loop(const ir::Stmt& s, int64_t threads, List& to);
   ir::Status block(const ir::Stmt& s, int64_t threads, List& to);
@@ -121,6 +124,7 @@ class DeviceLowering {
   int takes_ = 0;
   bool open_ = false, on_their_way_ = false;  // copies that no group has; that nothing has waited for
   int block_depth_ = 0;
+  std::set<std::string> copied_;      // registers that hold elements of inputs as they are
   bool tensor_ = false;               // warps compute together: elements of 2 bytes lie as they are
   const ir::Stmt* vector_ = nullptr;  // whose lanes are taken together
   int lanes_ = 1;

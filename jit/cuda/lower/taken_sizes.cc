@@ -76,7 +76,13 @@ TakenSizes take_sizes(const ir::Kernel& leaf) {
     const auto known = names.find(fmt::format("{} {}", load->name, print(load->args[0])));
     return known == names.end() ? Expr() : ir::symbol(known->second);
   });
-  for (const TakenSizes::Take& t : out.takes) out.kernel.symbols.push_back({t.name, 0, kMost, 1});
+  const ir::Ranges ranges(leaf);
+  for (const TakenSizes::Take& t : out.takes) {
+    const ir::ValueRange& values = leaf.find_buffer(t.buffer)->values;
+    const int64_t least = std::max(ir::interval(values.lo, ranges).lo, -kMost);
+    const int64_t most = std::min(ir::interval(values.hi, ranges).hi, kMost);
+    out.kernel.symbols.push_back({t.name, least, std::max(least, most), 1});
+  }
   return out;
 }
 

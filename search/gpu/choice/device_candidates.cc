@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "search/gpu/attention/attention_schedule.h"
 #include "search/gpu/chain_schedule.h"
 #include "search/gpu/gemv_schedule.h"
 #include "search/gpu/product_schedule.h"
@@ -33,6 +34,13 @@ Result<std::vector<Scheduled>> device_candidates(const GeneralKernel& general, c
     if (made.ok() && !known(*made)) out.push_back(std::move(*made));
   };
   if (most <= 1) return out;
+  if (is_attention(general)) {
+    LATHE_ASSIGN(const std::vector<int64_t> parts, key_parts(general, sizes, target));
+    for (const int64_t part : parts) {
+      if (out.size() < most) add(attention_schedule(general, part));
+    }
+    return out;
+  }
   if (const Result<Scheduled> chain = chain_schedule(general, sizes); chain.ok() && known(*chain)) {
     for (const int64_t block : kBlocks) {
       if (out.size() < most) add(chain_schedule(general, sizes, block));

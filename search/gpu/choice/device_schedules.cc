@@ -1,6 +1,7 @@
 // See device_schedules.h.
 #include "search/gpu/choice/device_schedules.h"
 
+#include "search/gpu/attention/attention_schedule.h"
 #include "search/gpu/chain_schedule.h"
 #include "search/gpu/gemv_schedule.h"
 #include "search/gpu/product_schedule.h"
@@ -54,6 +55,7 @@ constexpr MakeSchedule kSchedules[] = {anywhere<decoded_schedule>,
 
 ir::Result<Scheduled> device_schedule(const GeneralKernel& general, const ir::SymbolValues& sizes,
                                       const ir::GpuTarget& target) {
+  if (is_attention(general)) return attention_schedule(general, sizes, target);  // nothing else fits it
   ir::Status why;
   for (const MakeSchedule make : kSchedules) {
     ir::Result<Scheduled> made = make(general, sizes, target);

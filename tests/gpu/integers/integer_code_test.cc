@@ -95,15 +95,24 @@ TEST(IntegerCode, WhatADeviceDoesNotHave) {
   };
   EXPECT_THAT(status_of(converting("f64", "f64", "x[j] + x[j]")).message(), HasSubstr("only moved on a device"));
   EXPECT_THAT(status_of(converting("f32", "f32", "sin(x[j])")).message(), HasSubstr("has no function on a device"));
-  // How often an inner scope runs is taken once for a block.
+  // Threads add up together as often as each of them has been told.
   const auto cut = search::cut_launches(kernel_of(
-      "kernel k(o: i32[N] in values 0..9, x: f32[9] in, y: f32[N] out) where N in 1..99\n"
-      "  for i < ceildiv(N, 32) @grid:\n    for t < min(32, N - 32*i) @block:\n      y[32*i + t] = f32(o[32*i + t])\n"
-      "      for j < i64(o[32*i + t]):\n        y[32*i + t] += x[j]\n"));
+      "kernel k(o: i32[N] in values 0..9, x: f32[9] in, y: f32[N] out) where N in 1..99\n  s: f32[] reg\n"
+      "  for i < ceildiv(N, 32) @grid:\n    for t < min(32, N - 32*i) @block:\n      s[] = 0.0\n"
+      "      for j < i64(o[32*i + t]) @block:\n        s[] += x[j]\n      y[32*i + t] = f32(o[32*i + t]) * s[]\n"));
   ASSERT_TRUE(cut.ok()) << cut.status().to_string();
   const auto program = jit::lower_device(cut->leaves[0]);
   EXPECT_EQ(program.status().code(), ir::Code::kUNSUPPORTED);
   EXPECT_THAT(program.status().message(), HasSubstr("which differs inside of a block"));
+}
+
+// Each thread goes through a scope as often as an integer of its own says.
+TEST(IntegerCode, LoopsThatIntegersCount) {
+  const ir::Kernel k = kernel_of(
+      "kernel k(o: i32[N] in values 0..9, x: f32[9] in, y: f32[N] out) where N in 1..99\n"
+      "  for i < ceildiv(N, 32) @grid:\n    for t < min(32, N - 32*i) @block:\n      y[32*i + t] = f32(o[32*i + t])\n"
+      "      for j < i64(o[32*i + t]):\n        y[32*i + t] += x[j]\n");
+  for (const int64_t n : {1, 31, 32, 33, 99}) expect_as_interpreted(k, {{"N", n}});
 }
 
 class IntegerMatrix : public KernelMatrix {};

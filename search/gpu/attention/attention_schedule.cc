@@ -1,0 +1,431 @@
+// See attention_schedule.h.
+#include "search/gpu/attention/attention_schedule.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "ir/analysis/analysis.h"
+#include "search/attention/parts.h"
+#include "search/gpu/move_list.h"
+#include "search/gpu/vector_width.h"
+
+namespace lathe::search {
+
+using namespace ir;  // NOLINT: this file is all IR
+
+namespace {
+
+constexpr int64_t kThreads = 128, kWarp = 32, kWarps = kThreads / kWarp;
+constexpr int64_t kMostRows = 8;                        // of a block: heads that share keys
+constexpr int64_t kMostHeld = 48;                       // sums of values in the registers of a thread
+constexpr int64_t kProducts = 16;                       // of a thread, at a time
+constexpr int64_t kMostTurns = 8;                       // keys of a thread, at a time: a vector of each is in registers
+constexpr int64_t kLeastPart = 256, kMostParts = 1024;  // keys of a part, and parts of a query
+constexpr double kBlocksPerProcessor = 3;
+
+int64_t floor_pow2(int64_t n) {
+  return static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(std::max<int64_t>(n, 1))));
+}
+
+// How the threads of a block share out pairs of a key and a line, along the depth or along the columns: `lanes` take
+// vectors of one line, `keys` of them are at work at once.
+struct Lines {
+  Lines(int64_t of, DType type, int64_t most_keys)
+      : length(of), vector(std::min(vector_width(type, of), floor_pow2(of))) {
+    const int64_t vectors = std::max<int64_t>((length + vector - 1) / vector, 1);
+    lanes = floor_pow2(std::min(vectors, kWarp));
+    keys = std::min(kThreads / lanes, floor_pow2(most_keys));
+    turns = (vectors + lanes - 1) / lanes;
+  }
+  bool shared_out() const { return length > 1; }  // else a thread has its keys alone
+
+  int64_t length, vector, lanes = 1, keys = 1, turns = 1;
+};
+
+// That a query sees.
+int64_t most_keys(const Kernel& kernel, const AttentionParts& p) {
+  Ranges ranges(kernel);
+  for (const Stmt* t : p.heads) ranges.enter(*t);
+  ranges.enter(*p.row);
+  return interval(p.scores->extent, ranges).hi;
+}
+
+// Heads of a group that a block takes.
+int64_t rows_of_block(int64_t group, const Lines& columns) {
+  int64_t rows = std::min(group, kMostRows);
+  while (rows > 1 && (group % rows != 0 || rows * columns.turns * columns.vector > kMostHeld)) --rows;
+  return rows;
+}
+
+class Writer {
+ public:
+  Writer(const Kernel& kernel, const AttentionParts& p, int64_t part)
+      : p_(p), list_(kernel, "attention.1"), kernel_(kernel), part_(part) {}
+
+  Result<Scheduled> run() {
+    const DType k = kernel_.find_buffer("k")->type, v = kernel_.find_buffer("v")->type;
+    most_keys_ = std::max<int64_t>(most_keys(kernel_, p_), 1);
+    if (part_ > 0) most_keys_ = std::min(most_keys_, part_);
+    Lines depth(p_.depth->extent->ival, k, most_keys_), columns(p_.columns->extent->ival, v, most_keys_);
+    depth.keys = std::min(depth.keys, kMostTurns * columns.keys);
+    columns.keys = std::min(columns.keys, kMostTurns * depth.keys);
+    rows_ = rows_of_block(heads_of_group(p_), columns);
+    const int64_t turns = std::min(kMostTurns, std::max<int64_t>(floor_pow2(kProducts / rows_), 1));
+    const int64_t most = std::max(depth.keys, columns.keys);
+    block_ = std::clamp(turns * std::min(depth.keys, columns.keys), most, std::max(floor_pow2(most_keys_), most));
+    list_.knob("rows", rows_);
+    list_.knob("keys", block_);
+    list_.knob("part", part_);
+    for (const AttentionParts::Copy& c : p_.copies) list_.move("inline_temporary {}", c.one().target);
+    divide();
+    list_.move("online_softmax {} {} {} {} parts={} as {}", j(), j1(), j2(), block_, columns.keys, b_);
+    rows();
+    grid(depth);
+    places(columns);
+    if (part_ > 0) list_.move("parallelize_grid kpg");
+    if (depth.shared_out()) query();
+    products(depth);
+    softmax();
+    sums(columns);
+    results();
+    if (part_ > 0) put_together();
+    return list_.finish();
+  }
+
+ private:
+  const std::string& j() const { return p_.scores->iter; }
+  const std::string& j1() const { return p_.powers->iter; }
+  const std::string& j2() const { return p_.values->iter; }
+  const std::string& n() const { return p_.columns->iter; }
+  const std::string& d() const { return p_.depth->iter; }
+  const std::string& i() const { return p_.row->iter; }
+  const std::string& maximum() const { return p_.scores->body[3].target; }
+  const std::string& inverse() const { return p_.row->body[4].target; }
+  const std::string& sum() const { return p_.powers->body[1].target; }
+  bool several() const { return rows_ > 1; }
+  // The scope in it that has nothing but `inner` comes to stand inside of that.
+  void into(const std::string& scope, const std::string& inner) {
+    if (several()) list_.move("swap_scopes {} {}", scope, inner);
+  }
+
+  // Lines begin at whole vectors.
+  void whole_vectors(const std::string& buffer, int dim, const Lines& lines) {
+    if (lines.length % lines.vector != 0) list_.move("increment_padding {} {} {}", buffer, dim, lines.vector);
+  }
+
+  std::string head() const { return p_.heads.back()->iter + (several() ? "k" : ""); }
+  // Whether a group has more heads than a block takes, and there are several groups: head() counts those, which keys
+  // are chosen by, and part_of_group() blocks of heads in them.
+  bool divides_group() const {
+    const int64_t group = heads_of_group(p_);
+    return several() && rows_ < group && !is_const_int(p_.heads.back()->extent, group);
+  }
+  std::string part_of_group() const { return p_.heads.back()->iter + "p"; }
+  std::string sequence() const { return p_.heads.front()->iter; }
+  bool ragged() const { return !p_.clear.empty(); }
+
+  // A group of heads and a query, or a part of its keys: what a block of threads has.
+  void divide() {
+    if (part_ > 0) {
+      list_.move("split_softmax {} {} {} {} as kp", j(), j1(), j2(), part_);
+      list_.move("inline_temporary {}_weight", maximum());
+    }
+    if (ragged()) list_.move("level_scope {} {} as row,once", i(), sequence());
+    row_ = ragged() ? "once" : i();
+    if (several()) {
+      const std::string &heads = p_.heads.back()->iter, of_group = heads + "g";
+      const int64_t taken = divides_group() ? heads_of_group(p_) : rows_;
+      list_.move("tile_scope {} {} tail=exact as {},{}", heads, taken, head(), divides_group() ? of_group : g_);
+      if (divides_group()) list_.move("tile_scope {} {} tail=exact as {},{}", of_group, rows_, part_of_group(), g_);
+      list_.move("swap_scopes {} {}", g_, row_);
+    }
+    if (ragged()) list_.move("swap_scopes {} {}", sequence(), head());
+    if (ragged() && divides_group()) list_.move("swap_scopes {} {}", sequence(), part_of_group());
+    if (part_ == 0) return;
+    for (const std::string& scope : around()) list_.move("split_scope {0} after=0 as {0}_m", scope);
+    list_.move("bound_scope kp as kpg,kpo");
+    for (const char* inner : {"kpg", "kpo"}) into(g_, inner);
+    row_ = "kpo";
+  }
+  // The scopes around what a query does, the innermost first.
+  std::vector<std::string> around() const {
+    std::vector<std::string> out;
+    if (several()) out.emplace_back(g_);
+    out.push_back(i());
+    if (divides_group()) out.push_back(part_of_group());
+    for (size_t t = p_.heads.size(); t-- > 0;) out.push_back(t + 1 == p_.heads.size() ? head() : p_.heads[t]->iter);
+    return out;
+  }
+
+  void grid(const Lines& depth) {
+    if (ragged()) {
+      clear();
+      list_.move("parallelize_grid row");
+      list_.move("parallelize_grid {}", head());
+      if (divides_group()) list_.move("parallelize_grid {}", part_of_group());
+    } else {
+      std::vector<std::string> scopes = around();
+      for (size_t t = scopes.size(); t-- > (several() ? 1u : 0u);) list_.move("parallelize_grid {}", scopes[t]);
+    }
+    if (!depth.shared_out()) return;
+    list_.move("create_temporary q q_s at={} mode=stage", row_);
+    list_.move("move_to_shared q_s {}", row_);
+    whole_vectors("q_s", several() ? 1 : 0, depth);
+  }
+  void query() {
+    const std::string line = several() ? "q_s_1" : "q_s_0";
+    list_.move("deal_scope {0} {1} as {0}t,{0}i", line, threads_along(*p_.depth));
+    if (several()) list_.move("swap_scopes q_s_0 {}t", line);
+    list_.move("parallelize_block {}t", line);
+  }
+
+  // Results of rows that belong to no sequence.
+  void clear() {
+    const std::string &rows = p_.clear[0]->iter, &heads = p_.clear[1]->iter, &line = p_.clear[2]->iter;
+    list_.move("deal_scope {} {} as zt,zi", line, kThreads);
+    list_.move("parallelize_grid {}", rows);
+    list_.move("parallelize_grid {}", heads);
+    list_.move("parallelize_block zt");
+  }
+
+  // What each of the rows does becomes what all of them do, step by step.
+  void rows() {
+    list_.move("split_scope {} after=2 as {}m", j(), j());
+    if (!several()) return;
+    list_.move("split_scope {} after=1 as gz", g_);  // first values | sums | blocks of keys | results
+    list_.move("split_scope gz after=0 as gb");
+    list_.move("split_scope gb after=0 as ge");
+    list_.move("swap_scopes gb {}", b_);
+    // m_old | products | maximum, a_run, scale | sums scaled | powers | sums
+    list_.move("split_scope gb after=0 as gq");
+    list_.move("split_scope gq after=0 as gm");
+    list_.move("swap_ops gm 3");
+    list_.move("split_scope gm after=3 as gr");
+    list_.move("split_scope gr after=0 as gv");
+    list_.move("swap_ops {} 0", b_);
+    list_.move("join_scopes gb gm");
+    // a, and r or what a part has | copy of sums | results
+    list_.move("split_scope ge after={} as gc", part_ > 0 ? 3 : 2);
+    list_.move("split_scope gc after=0 as gf");
+    for (const char* rows : {g_, "gb", "ge"}) list_.move("tile_scope {0} {1} tail=mask as {0}i,{0}t", rows, kWarps);
+    // What a warp has of its row, between blocks of keys in shared memory.
+    for (const std::string& name : {maximum(), sum() + "_run"}) {
+      list_.move("create_temporary {0} {0}_w at=gbt mode=accumulate", name);
+      list_.move("move_to_register {}_w gbt", name);
+    }
+    list_.move("move_to_register {}_old gbt", maximum());
+    list_.move("move_to_register {} get", sum());
+  }
+
+  void products(const Lines& lines) {
+    // Neighbouring keys to groups of lanes.
+    into("gq", j());
+    const std::string jt = j() + "t", ju = j() + "u", jd = j() + "d", js = j() + "s";
+    const bool paged = share_keys(j(), lines, jt, ju);
+    const auto share_out = [&] {
+      if (paged) list_.move("parallelize_block {}p", j());
+      list_.move("parallelize_block {}", jt);
+    };
+    if (!lines.shared_out()) return share_out();
+    if (several()) {
+      list_.move("split_scope gq after=0 as gd");
+      list_.move("split_scope gd after=0 as gs");
+    }
+    list_.move("split_scope {} after=0 as {}", ju, jd);
+    list_.move("split_scope {} after=0 as {}", jd, js);
+    into("gd", d());
+    list_.move("swap_scopes {} {}", jd, d());
+    share_line(d(), lines, {});
+    for (const std::string& inner : {jd, std::string("gd")}) {
+      if (inner == jd || several()) list_.move("swap_scopes {}v {}", d(), inner);
+    }
+    // All keys are on their way before the first one is used, and serve all rows.
+    stage("k", jd, d() + "i", lines);
+    list_.move("vectorize_scope {}v", d());
+    list_.move("unroll_scope {}", jd);
+    share_out();
+    list_.move("parallelize_block {}t", d());
+  }
+
+  // Neighbouring keys, in one page, to groups of lanes. Whether KEYSp are pages of a block.
+  bool share_keys(const std::string& keys, const Lines& lines, const std::string& groups, const std::string& own) {
+    const bool paged = whole_pages(lines) && page_of(p_) < block_;
+    if (paged) list_.move("tile_scope {0} {1} tail=mask as {0}p,{0}q", keys, page_of(p_));
+    const char* part = paged ? "q" : "";
+    list_.move("tile_scope {}{} {} tail=mask as {},{}", keys, part, block_ / lines.keys, groups, own);
+    return paged;
+  }
+  // Whether blocks of keys are whole pages, and these whole shares of threads.
+  bool whole_pages(const Lines& lines) const {
+    const int64_t page = page_of(p_);
+    return page > 0 && block_ % page == 0 && page % (block_ / lines.keys) == 0 && from_first(p_);
+  }
+
+  // What a thread needs of its keys, in registers: of all of them at once, unless they may lie in several pages.
+  void stage(const std::string& buffer, const std::string& keys, const std::string& all, const Lines& lines) {
+    const bool apart = page_of(p_) > 0 && !whole_pages(lines);
+    const bool one = apart || block_ == lines.keys;
+    list_.move("create_temporary {0} {0}_r at={1} mode=stage", buffer, apart ? keys : all);
+    list_.move("move_to_register {}_r {}", buffer, apart ? keys : all);
+    list_.move("vectorize_scope {}_r_{}", buffer, one ? 0 : 1);
+  }
+
+  // A power of two: all threads of a block may reduce something together.
+  static int64_t threads_along(const Stmt& line) { return std::min(kThreads, floor_pow2(line.extent->ival)); }
+
+  // A line in vectors, which lanes take in turn: LINEt, LINEi, LINEv; LINEt comes to stand outside of the scopes.
+  void share_line(const std::string& line, const Lines& lines, const std::vector<std::string>& scopes) {
+    list_.move("tile_scope {0} {1} tail=mask as {0}c,{0}v", line, lines.vector);
+    list_.move("deal_scope {0}c {1} as {0}t,{0}i", line, lines.lanes);
+    for (const std::string& s : scopes) list_.move("swap_scopes {} {}t", s, line);
+  }
+
+  // Warps take rows; with one row all threads have its maximum and sum.
+  void softmax() {
+    const std::string jm = j() + "m";
+    const int64_t lanes = std::min(several() ? kWarp : kThreads, floor_pow2(most_keys_));
+    for (const std::string& keys : {jm, j1()}) {
+      list_.move("deal_scope {0} {1} as {0}t,{0}i", keys, lanes);
+      list_.move("unroll_scope {}i", keys);
+    }
+    for (const char* rows : {g_, "gb", "ge"}) {
+      if (several()) list_.move("parallelize_block {}t", rows);
+    }
+    for (const std::string& keys : {jm, j1()}) list_.move("parallelize_block {}t", keys);
+  }
+
+  // Sums of values: first values, scaling, adding and handing over.
+  void sums(const Lines& lines) {
+    const auto each = [&](const std::string& rows, const std::string& part) {
+      const std::string column = part + "n";
+      if (several()) list_.move("swap_scopes {} {}", rows, part);
+      share_line(column, lines, several() ? std::vector{rows} : std::vector<std::string>{});
+      list_.move("vectorize_scope {}v", column);
+      if (whole_pages(lines) && page_of(p_) < block_) {
+        list_.move("tile_scope {0} {1} tail=exact as {0}p,{0}q", part, page_of(p_) / (block_ / lines.keys));
+        list_.move("parallelize_block {}p", part);
+        list_.move("parallelize_block {}q", part);
+      } else {
+        list_.move("parallelize_block {}", part);
+      }
+      list_.move("parallelize_block {}t", column);
+    };
+    each("gz", b_ + "_z");
+    each("gr", b_ + "_r");
+    each("gc", b_ + "_c");
+    list_.move("swap_scopes {} {}", n(), j2());
+    into("gv", j2());
+    const std::string jt = j2() + "t", ju = j2() + "u";
+    const bool paged = share_keys(j2(), lines, jt, ju);
+    share_line(n(), lines, several() ? std::vector<std::string>{"gv", ju} : std::vector{ju});
+    if (lines.turns == 1 && lines.shared_out()) stage("v", ju, n() + "t", lines);
+    list_.move("vectorize_scope {}v", n());
+    list_.move("unroll_scope {}", ju);
+    if (paged) list_.move("parallelize_block {}p", j2());
+    list_.move("parallelize_block {}", jt);
+    list_.move("parallelize_block {}t", n());
+  }
+
+  void results() {
+    list_.move("deal_scope {0}_e {1} as {0}t_e,{0}i_e", n(), threads_along(*p_.columns));
+    list_.move("parallelize_block {}t_e", n());
+  }
+
+  void places(const Lines& columns) {
+    const std::string& o = p_.sums();
+    list_.move("move_to_register {} {}", p_.products(), b_);
+    list_.move("move_to_shared {} {}", p_.powered(), b_);
+    list_.move("move_to_register {} {}_e", o, n());
+    list_.move("move_to_register {}_run {}", o, row_);
+    list_.move("move_to_shared {}_parts {}", o, row_);
+    whole_vectors(o + "_parts", several() ? 2 : 1, columns);
+    const char* of_all = several() ? "shared" : "register";
+    for (const std::string& name : {maximum(), sum() + "_run", maximum() + "_scale"})
+      list_.move("move_to_{} {} {}", of_all, name, row_);
+    if (part_ == 0) list_.move("move_to_{} {} {}", of_all, inverse(), row_);
+    if (several()) return;
+    for (const std::string& name : {maximum() + "_old", sum()}) list_.move("move_to_register {} {}", name, row_);
+  }
+
+  // The second launch: a query's parts.
+  void put_together() {
+    const std::string row = around().front() + "_m", n = p_.columns->iter + "_m";
+    const std::vector<std::string> scopes = around();
+    for (size_t t = scopes.size(); t-- > 0;) list_.move("parallelize_grid {}_m", scopes[t]);
+    for (const std::string& name : {maximum() + "_all", sum() + "_all", inverse()})
+      list_.move("move_to_register {} {}", name, row);
+    for (const char* parts : {"kp_m", "kp_w"}) {
+      list_.move("tile_scope {0} {1} tail=mask as {0}i,{0}t", parts, kWarp);
+      list_.move("parallelize_block {}t", parts);
+    }
+    list_.move("deal_scope {0} {1} as {0}t,{0}i", n, threads_along(*p_.columns));
+    list_.move("move_to_register {}_all {}i", p_.sums(), n);
+    list_.move("parallelize_block {}t", n);
+  }
+
+  const AttentionParts& p_;
+  MoveList list_;
+  const Kernel& kernel_;
+  const int64_t part_;
+  int64_t rows_ = 1, most_keys_ = 1, block_ = 1;
+  std::string row_;  // the scope of all that a block of threads does
+  const std::string b_ = "kb";
+  static constexpr const char* g_ = "g";
+};
+
+Result<AttentionParts> parts_of(const GeneralKernel& general) {
+  const Kernel& k = general.kernel;
+  AttentionParts p = attention_parts(k);
+  if (!p || p.heads.empty()) return unsupported("{} is no attention", k.name);
+  if (!is_const_int(p.columns->extent)) return unsupported("values of {} vary in their number of columns", k.name);
+  for (const char* name : {"k", "v"}) {
+    const Buffer* b = k.find_buffer(name);
+    if (b == nullptr || !is_float(b->type)) return unsupported("keys or values of {} are no floats", k.name);
+  }
+  return p;
+}
+
+}  // namespace
+
+bool is_attention(const GeneralKernel& general) { return static_cast<bool>(attention_parts(general.kernel)); }
+
+Result<std::vector<int64_t>> key_parts(const GeneralKernel& general, const SymbolValues& sizes,
+                                       const GpuTarget& target) {
+  LATHE_ASSIGN(const AttentionParts p, parts_of(general));
+  // What the sizes say of the number of keys, and of blocks of threads.
+  const Kernel& k = general.kernel;
+  const int64_t keys = evaluate(k.find_buffer(p.powered())->dims.back(), sizes).value_or(1);
+  const int64_t group = heads_of_group(p), most = most_keys(k, p);
+  const Lines columns(p.columns->extent->ival, k.find_buffer("v")->type, kThreads);
+  double blocks = 1.0 / static_cast<double>(rows_of_block(group, columns));
+  for (const Stmt* t : p.heads)
+    blocks *= static_cast<double>(std::max<int64_t>(evaluate(t->extent, sizes).value_or(1), 1));
+  blocks *= static_cast<double>(std::max<int64_t>(evaluate(p.row->extent, sizes).value_or(1), 1));
+  std::vector<int64_t> out = {0};
+  if (!p.clear.empty() || most / kLeastPart > kMostParts) return out;
+  const double wanted = kBlocksPerProcessor * static_cast<double>(target.multiprocessors);
+  int64_t best = 0;
+  for (int64_t part = kLeastPart; part < std::min(keys, most); part *= 2) {
+    const double launched = blocks * static_cast<double>((keys + part - 1) / part);
+    if (blocks < wanted && launched >= wanted) best = part;
+    out.push_back(part);
+  }
+  if (best == 0 && blocks < wanted && out.size() > 1) best = kLeastPart;
+  std::stable_sort(out.begin(), out.end(), [&](int64_t a, int64_t b) { return (a == best) > (b == best); });
+  return out;
+}
+
+Result<Scheduled> attention_schedule(const GeneralKernel& general, int64_t part) {
+  LATHE_ASSIGN(const AttentionParts p, parts_of(general));
+  const int64_t most = most_keys(general.kernel, p);
+  if (part > 0 && !p.clear.empty()) return unsupported("parts of keys of unequal sequences");
+  if (part >= most && part > 0) return unsupported("parts of {} keys, of which a query sees at most {}", part, most);
+  return Writer(general.kernel, p, part).run();
+}
+
+Result<Scheduled> attention_schedule(const GeneralKernel& general, const SymbolValues& sizes, const GpuTarget& target) {
+  LATHE_ASSIGN(const std::vector<int64_t> parts, key_parts(general, sizes, target));
+  return attention_schedule(general, parts.front());
+}
+
+}  // namespace lathe::search
