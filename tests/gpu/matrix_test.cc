@@ -113,6 +113,7 @@ jit::CubinInfo disassembled(const std::string& tool, const std::string& cubin) {
     const std::string op = m[1], modifiers = m[2];
     if (op == "LDL" || op == "STL") ++out.local;
     if (op == "HMMA") ++out.mma;
+    if (op == "HGMMA") ++out.group_mma;
     if (op == "LDSM") ++out.matrix_loads;
     if (op != "LDG" && op != "STG") continue;
     jit::AccessCounts& counts = op == "LDG" ? out.loads : out.stores;
@@ -141,7 +142,8 @@ TEST_F(CompileMatrix, TheReaderAgreesWithTheDisassembler) {
       EXPECT_EQ(ours.instructions, theirs.instructions) << gpu;
       EXPECT_EQ(ours.local, theirs.local);
       EXPECT_EQ(ours.mma, theirs.mma);
-      EXPECT_EQ(ours.mma > 0, form.text == product);
+      EXPECT_EQ(ours.group_mma, theirs.group_mma);
+      EXPECT_EQ(ours.mma + ours.group_mma > 0, form.text == product);
       EXPECT_EQ(ours.matrix_loads, theirs.matrix_loads);
       for (const auto& [a, b] : {std::pair(ours.loads, theirs.loads), std::pair(ours.stores, theirs.stores)}) {
         EXPECT_EQ(a.bits128, b.bits128) << gpu;
