@@ -151,6 +151,7 @@ TEST(Wait, AWorkerWithAnotherProtocolIsNamed) {
     const FakeWorker worker(body);
     WorkerOptions options;
     options.path = worker.path();
+    options.verify_ms = 1'000;
     WorkerClient client(options);
     const auto begun = client.begin(task_of("kernel"));
     EXPECT_EQ(begun.status().code(), ir::Code::kIO) << begun.status().to_string();
