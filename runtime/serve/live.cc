@@ -59,14 +59,18 @@ DecisionQuery Live::query(int kernel, const SymbolValues& dims, const PrepareReq
   return q;
 }
 
-bool Live::same_layouts(const ir::Kernel& scheduled, const ServedStage& serving) {
+std::vector<std::pair<int, uint64_t>> Live::layouts_of(const ir::Kernel& scheduled) {
   std::vector<std::pair<int, uint64_t>> found;
   int param = 0;
   for (const ir::Buffer& b : scheduled.buffers) {
     if (search::is_packed(b)) found.emplace_back(param, constant_layout(b));
     param += ir::is_param(b.place);
   }
-  return found == layouts(serving.stage);
+  return found;
+}
+
+bool Live::same_layouts(const ir::Kernel& scheduled, const ServedStage& serving) {
+  return layouts_of(scheduled) == layouts(serving.stage);
 }
 
 Result<const ServedStage*> Live::add_candidate(int kernel, const search::Problem& problem,

@@ -22,6 +22,8 @@ class Live {
                           const ServedStage& serving) const;
   DecisionQuery query(int kernel, const SymbolValues& dims, const PrepareRequest& request,
                       const ServedStage& serving) const;
+  // The parameters that a scheduled Kernel packs, by number, and how.
+  static std::vector<std::pair<int, uint64_t>> layouts_of(const ir::Kernel& scheduled);
   static bool same_layouts(const ir::Kernel& scheduled, const ServedStage& serving);
   // Compiles it; serves nothing yet. UNSUPPORTED: other layouts, or no code.
   ir::Result<const ServedStage*> add_candidate(int kernel, const search::Problem& problem,

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "runtime/compile/compiler.h"
+#include "runtime/serve/live.h"
 #include "search/cut/cut.h"
 
 namespace lathe::runtime {
@@ -47,7 +48,10 @@ Result<SearchOutcome> record_unmeasured(Context& context, const SearchTask& task
   decision.status = DecisionStatus::provisional;
   if (like) {
     Result<search::Scheduled> similar = search::schedule_kernel(task.problem.kernel, *like);
-    if (similar.ok() && record(context, task, *similar, decision, false).ok()) {
+    // Other ranges of the operator share the layouts of the default.
+    const bool fits = similar.ok() && (!task.problem.one_layout ||
+                                       Live::layouts_of(similar->kernel) == Live::layouts_of(by_default.kernel));
+    if (fits && record(context, task, *similar, decision, false).ok()) {
       out.recorded = true;
       out.winner = std::move(similar).value();
       return out;

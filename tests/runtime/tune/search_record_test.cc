@@ -74,6 +74,23 @@ TEST(SearchAndRecord, CountsAndRecords) {
   EXPECT_EQ(back->rows.size(), kept.rows.size());
 }
 
+// Without a worker a similar problem's winner serves, but not where other ranges have their constants packed otherwise.
+TEST(SearchAndRecord, ASimilarWinnerServesWhereItsLayoutsFit) {
+  const search::Schedule naive = search::parse_schedule("schedule 1 family matmul class exact\n").value();
+  for (const bool one_layout : {false, true}) {
+    Bed bed;
+    SearchTask task = bed.task();
+    task.problem.one_layout = one_layout;
+    const auto no_worker = [](const EvaluateTask&) -> ir::Result<std::unique_ptr<Evaluation>> {
+      return ir::make_error(ir::Code::kIO, "no worker");
+    };
+    const ir::Result<SearchOutcome> out = search_and_record(*bed.context, task, no_worker, naive);
+    ASSERT_TRUE(out.ok()) << out.status().to_string();
+    EXPECT_FALSE(out->measured);
+    EXPECT_EQ(out->winner.schedule.moves.empty(), !one_layout);
+  }
+}
+
 TEST(SearchAndRecord, LibertiesThatAreNotAllowedAreNotTaken) {
   Bed bed;
   SearchTask task = bed.task();
