@@ -130,7 +130,7 @@ struct DeviceStmt {
     let,      // name = integer: an expression of sizes, `block`, `thread` and names above
     take,     // name = the integer at places[0], or the nearest in integer..step
     when,     // body if integer is true, else `otherwise`
-    aligned,  // body if all of `places` are aligned to `lanes` elements, or to 16 bytes, and `integer`, if there is one,
+    aligned,  // body if all of `places` are aligned to `lanes` elements, or to 16 bytes, and `integer`, if it is there,
               // is true; else `otherwise`
     loop,     // body for name = 0 .. integer-1; unrolled: in so many copies, of which the first `integer` run
     load,     // value = `lanes` elements from places[0] on, `step` apart

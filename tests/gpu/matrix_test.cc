@@ -46,19 +46,13 @@ std::map<std::string, bool> leaves_of(const Form& form, const ir::GpuTarget& tar
   return out;
 }
 
-class CompileMatrix : public testing::Test {
+class CompileMatrix : public WithNvrtc<testing::Test> {
  protected:
-  void SetUp() override {
-    auto opened = jit::Nvrtc::open(real_nvrtc_path());
-    if (!opened.ok()) GTEST_SKIP() << opened.status().message() << "; scripts/setup_gpu.sh fetches it";
-    nvrtc = std::move(*opened);
-  }
   ir::Result<jit::CompiledKernel> compile(const std::string& leaf, const ir::GpuTarget& target) const {
     const auto program = jit::lower_device({kernel_of(leaf), leaf});
     if (!program.ok()) return program.status();
     return nvrtc->compile(jit::cuda_text(*program, "lathe_leaf"), "lathe_leaf", target);
   }
-  std::shared_ptr<const jit::Nvrtc> nvrtc;
 };
 
 TEST_F(CompileMatrix, EveryCandidateOnEveryGpu) {

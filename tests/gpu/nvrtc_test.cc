@@ -42,18 +42,15 @@ DeviceProgram program_of(const std::string& leaf) {
 
 using bench::chain_of;
 
-class RealCompiler : public testing::Test {
+class RealCompiler : public test::WithNvrtc<testing::Test> {
  protected:
   void SetUp() override {
-    auto opened = Nvrtc::open(test::real_nvrtc_path());
-    if (!opened.ok()) GTEST_SKIP() << opened.status().message() << "; scripts/setup_gpu.sh fetches it";
-    nvrtc = std::move(*opened);
-    RecordProperty("nvrtc", nvrtc->version());
+    WithNvrtc::SetUp();
+    if (nvrtc) RecordProperty("nvrtc", nvrtc->version());
   }
   ir::Result<CompiledKernel> compile(const std::string& leaf, const char* gpu) const {
     return nvrtc->compile(program_of(leaf), "lathe_leaf", ir::find_gpu_target(gpu).value());
   }
-  std::shared_ptr<const Nvrtc> nvrtc;
 };
 
 TEST_F(RealCompiler, EveryFunction) {

@@ -1,8 +1,13 @@
-// Where the real NVRTC is, if it is.
+// The real NVRTC, if it is there.
 #pragma once
+#include <gtest/gtest.h>
+
 #include <cstdlib>
 #include <filesystem>
+#include <memory>
 #include <string>
+
+#include "jit/cuda/compile/nvrtc.h"
 
 namespace lathe::test {
 
@@ -16,5 +21,17 @@ inline std::string real_nvrtc_path() {
   }
   return {};
 }
+
+// Tests that need it: they are skipped without.
+template <class Test>
+class WithNvrtc : public Test {
+ protected:
+  void SetUp() override {
+    auto opened = jit::Nvrtc::open(real_nvrtc_path());
+    if (!opened.ok()) GTEST_SKIP() << opened.status().message() << "; scripts/setup_gpu.sh fetches it";
+    nvrtc = std::move(*opened);
+  }
+  std::shared_ptr<const jit::Nvrtc> nvrtc;
+};
 
 }  // namespace lathe::test

@@ -13,8 +13,9 @@ using ir::unsupported;
 
 namespace {
 
-constexpr int64_t kLine = 64, kLines = 8,
-                  kTerms = 16;  // elements of 2 bytes in a line; lines that are swizzled together
+constexpr int64_t kLine = 64;   // elements of 2 bytes in a line
+constexpr int64_t kLines = 8;   // that are swizzled together
+constexpr int64_t kTerms = 16;  // of an instruction
 
 }  // namespace
 

@@ -15,15 +15,7 @@
 namespace lathe::test {
 namespace {
 
-class AttentionMatrix : public testing::TestWithParam<const char*> {
- protected:
-  void SetUp() override {
-    auto opened = jit::Nvrtc::open(real_nvrtc_path());
-    if (!opened.ok()) GTEST_SKIP() << opened.status().message() << "; scripts/setup_gpu.sh fetches it";
-    nvrtc = std::move(*opened);
-  }
-  std::shared_ptr<const jit::Nvrtc> nvrtc;
-};
+class AttentionMatrix : public WithNvrtc<testing::TestWithParam<const char*>> {};
 
 TEST_P(AttentionMatrix, CompilesWithoutSpills) {
   const AttentionText forms[] = {{"bf16", 32, 8, 128, 128},

@@ -63,13 +63,8 @@ struct MatrixForm {
 };
 
 // By the real compiler, for each architecture of the table: no spills, no warnings. Counts what it did.
-class KernelMatrix : public testing::TestWithParam<const char*> {
+class KernelMatrix : public WithNvrtc<testing::TestWithParam<const char*>> {
  protected:
-  void SetUp() override {
-    auto opened = jit::Nvrtc::open(real_nvrtc_path());
-    if (!opened.ok()) GTEST_SKIP() << opened.status().message() << "; scripts/setup_gpu.sh fetches it";
-    nvrtc = std::move(*opened);
-  }
   void compile_all(const std::vector<MatrixForm>& forms) {
     const char* gpu = GetParam();
     const ir::GpuTarget target = *ir::find_gpu_target(gpu);
@@ -104,7 +99,6 @@ class KernelMatrix : public testing::TestWithParam<const char*> {
     RecordProperty("warnings", warnings);
     RecordProperty("opcode_failures", opcode_failures);
   }
-  std::shared_ptr<const jit::Nvrtc> nvrtc;
 };
 
 }  // namespace lathe::test

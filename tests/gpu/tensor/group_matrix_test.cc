@@ -23,11 +23,9 @@ const Form kForms[] = {{"terms_last", tensor_product("bf16", false, true), 1},
                        {"as_given", tensor_product("bf16", false, false), 1},
                        {"turned", tensor_product("f16", true, true), 2},
                        {"fused", kTensorFused, 2}};
-class GroupMatrix : public testing::TestWithParam<Form> {};
+class GroupMatrix : public WithNvrtc<testing::TestWithParam<Form>> {};
 
 TEST_P(GroupMatrix, CompilesAsPredicted) {
-  auto opened = jit::Nvrtc::open(real_nvrtc_path());
-  if (!opened.ok()) GTEST_SKIP() << opened.status().message() << "; scripts/setup_gpu.sh fetches it";
   int kernels = 0, spills = 0, warnings = 0, opcode_failures = 0;
   const ir::GpuTarget target = *ir::find_gpu_target("h200");
   jit::CompileLimits patient;  // other tests may run beside this one
@@ -39,7 +37,7 @@ TEST_P(GroupMatrix, CompilesAsPredicted) {
     ASSERT_TRUE(made.ok()) << made.status().to_string();
     const auto program = jit::lower_device(search::cut_launches(made->kernel)->leaves[0]);
     ASSERT_TRUE(program.ok()) << program.status().to_string();
-    const auto code = (*opened)->compile(*program, "lathe_leaf", target, patient);
+    const auto code = nvrtc->compile(*program, "lathe_leaf", target, patient);
     ++kernels;
     const std::string what = to_text(made->schedule);
     EXPECT_TRUE(code.ok()) << code.status().message() << what;

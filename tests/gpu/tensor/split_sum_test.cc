@@ -18,12 +18,11 @@ namespace {
 
 using ir::Kernel;
 using ir::SymbolValues;
+using test::kBf16;
 using test::kernel_of;
 using test::sizes_of;
 using test::tensor_product;
 using ::testing::HasSubstr;
-
-constexpr double kBf16 = 1.0 / 128;  // a rounding either way
 
 // A bias and an activation.
 const char kFused[] =

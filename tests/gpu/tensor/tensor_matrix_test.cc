@@ -16,15 +16,7 @@
 namespace lathe::test {
 namespace {
 
-class TensorMatrix : public testing::TestWithParam<const char*> {
- protected:
-  void SetUp() override {
-    auto opened = jit::Nvrtc::open(real_nvrtc_path());
-    if (!opened.ok()) GTEST_SKIP() << opened.status().message() << "; scripts/setup_gpu.sh fetches it";
-    nvrtc = std::move(*opened);
-  }
-  std::shared_ptr<const jit::Nvrtc> nvrtc;
-};
+class TensorMatrix : public WithNvrtc<testing::TestWithParam<const char*>> {};
 
 TEST_P(TensorMatrix, CompilesAsPredicted) {
   struct Form {

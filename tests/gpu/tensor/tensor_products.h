@@ -4,6 +4,8 @@
 
 namespace lathe::test {
 
+inline constexpr double kBf16 = 1.0 / 128;  // a rounding either way
+
 // T stands for the type, A and B for the operands, AT and BT for how the term reads them.
 inline std::string tensor_product(const std::string& type, bool turn_a, bool turn_b) {
   const std::string a = turn_a ? "[K, M]" : "[M, K]", b = turn_b ? "[N, K]" : "[K, N]",

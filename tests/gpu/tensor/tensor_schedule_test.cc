@@ -21,12 +21,11 @@ namespace {
 
 using ir::Kernel;
 using ir::SymbolValues;
+using test::kBf16;
 using test::kernel_of;
 using test::sizes_of;
 using test::tensor_product;
 using ::testing::HasSubstr;
-
-constexpr double kBf16 = 1.0 / 128;  // a rounding either way
 
 void expect_same(const Kernel& naive, const GeneralKernel& general, const ir::Result<Scheduled>& scheduled,
                  const SymbolValues& symbols) {
