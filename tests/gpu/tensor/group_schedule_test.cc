@@ -16,12 +16,11 @@ namespace {
 
 using ir::Kernel;
 using ir::SymbolValues;
+using test::kBf16;
 using test::kernel_of;
 using test::sizes_of;
 using test::tensor_product;
 using ::testing::HasSubstr;
-
-constexpr double kBf16 = 1.0 / 128;  // a rounding either way
 
 TEST(GroupSchedule, OnTheEmulator) {
   int emulated = 0;

@@ -19,8 +19,6 @@ using jit::DeviceStmt;
 using search::TensorTile;
 using Kind = DeviceStmt::Kind;
 
-constexpr double kBf16 = 1.0 / 128;  // a rounding either way
-
 TensorTile tile_of(const TensorTile& tile, int64_t stages, bool swapped = false) {
   TensorTile out = tile;
   out.stages = stages;
