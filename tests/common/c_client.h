@@ -2,8 +2,10 @@
 #pragma once
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -84,10 +86,13 @@ inline Owned<lathe_graph> unary_graph(lathe_context* ctx, const char* op, const 
   return Owned<lathe_graph>(out);
 }
 
-inline Owned<lathe_kernel> resolve(lathe_context* ctx, const lathe_graph* graph, lathe_kernel_info* info = nullptr) {
+inline Owned<lathe_kernel> resolve(lathe_context* ctx, const lathe_graph* graph, lathe_kernel_info* info = nullptr,
+                                   int threads = 1) {
   lathe_kernel* out = nullptr;
   lathe_error e;
-  EXPECT_EQ(lathe_resolve(ctx, graph, nullptr, &out, info, &e), LATHE_STATUS_OK) << e.message;
+  lathe_policy policy = LATHE_POLICY_INIT;
+  policy.threads = threads;
+  EXPECT_EQ(lathe_resolve(ctx, graph, &policy, &out, info, &e), LATHE_STATUS_OK) << e.message;
   return Owned<lathe_kernel>(out);
 }
 
@@ -112,6 +117,18 @@ struct Floats {
   lathe_tensor tensor;
 };
 
+// Calls a kernel with the workspace that it wants.
+inline lathe_status execute(lathe_kernel* kernel, std::span<const lathe_arg> args, lathe_error* e, int threads = 1) {
+  uint64_t bytes = 0;
+  EXPECT_EQ(lathe_workspace_bytes(kernel, args.data(), args.size(), threads, &bytes, e), LATHE_STATUS_OK) << e->message;
+  const Aligned workspace(bytes);
+  lathe_exec exec = LATHE_EXEC_INIT;
+  exec.threads = threads;
+  exec.workspace = workspace.memory;
+  exec.workspace_bytes = bytes;
+  return lathe_execute(kernel, args.data(), args.size(), &exec, e);
+}
+
 // Calls a kernel whose argument 1 is a constant, packed if that is asked for and it has a packed form, with the
 // workspace that it wants.
 template <size_t N>
@@ -127,14 +144,7 @@ lathe_status run_with_weight(lathe_kernel* kernel, lathe_arg (&args)[N], bool pa
     args[1].bytes = info.bytes;
     args[1].layout_id = info.layout_id;
   }
-  uint64_t bytes = 0;
-  EXPECT_EQ(lathe_workspace_bytes(kernel, args, N, threads, &bytes, e), LATHE_STATUS_OK) << e->message;
-  const Aligned workspace(bytes);
-  lathe_exec exec = LATHE_EXEC_INIT;
-  exec.threads = threads;
-  exec.workspace = workspace.memory;
-  exec.workspace_bytes = bytes;
-  return lathe_execute(kernel, args, N, &exec, e);
+  return execute(kernel, args, e, threads);
 }
 
 }  // namespace lathe::test

@@ -123,9 +123,7 @@ std::vector<float> run(const char* level, int threads, const Call& c, const Oper
             LATHE_STATUS_OK)
       << e.message;
   const Owned<lathe_graph> graph(made);
-  lathe_kernel* resolved = nullptr;
-  EXPECT_EQ(lathe_resolve(ctx.get(), graph.get(), nullptr, &resolved, nullptr, &e), LATHE_STATUS_OK) << e.message;
-  const Owned<lathe_kernel> kernel(resolved);
+  const Owned<lathe_kernel> kernel = resolve(ctx.get(), graph.get(), nullptr, threads);
   if (kernel == nullptr) return {};
   Floats y({1, c.heads, c.queries, c.columns}, NAN);
   std::vector<lathe_arg> args = {in.q.arg(), in.k.arg(), in.v.arg()};
@@ -136,15 +134,7 @@ std::vector<float> run(const char* level, int threads, const Call& c, const Oper
   if (c.masked) args.push_back(in.mask.arg());
   if (c.sinks) args.push_back(in.sinks.arg());
   args.push_back(y.arg());
-  uint64_t bytes = 0;
-  EXPECT_EQ(lathe_workspace_bytes(kernel.get(), args.data(), args.size(), threads == 0 ? 1 : threads, &bytes, &e),
-            LATHE_STATUS_OK)
-      << e.message;
-  const Aligned workspace(bytes);
-  lathe_exec exec = LATHE_EXEC_INIT;
-  exec.workspace = workspace.memory;
-  exec.workspace_bytes = bytes;
-  const lathe_status status = lathe_execute(kernel.get(), args.data(), args.size(), &exec, &e);
+  const lathe_status status = execute(kernel.get(), args, &e, threads);
   if (refusal != nullptr && status != LATHE_STATUS_OK) {
     EXPECT_TRUE(std::all_of(y.data.begin(), y.data.end(), [](float x) { return std::isnan(x); }));
     *refusal = e.message;
@@ -154,7 +144,7 @@ std::vector<float> run(const char* level, int threads, const Call& c, const Oper
   return y.data;
 }
 
-void compare(const Call& c, const Operands& in, int threads = 0) {
+void compare(const Call& c, const Operands& in, int threads = 1) {
   const std::vector<double> want = reference(c, in);
   for (const char* level : kLevels) {
     SCOPED_TRACE(fmt::format("{} queries, {} keys, depth {}, window {}, causal {}, symbols {}, {}", c.queries, c.keys,
@@ -224,7 +214,7 @@ TEST(CapiAttention, WhatAQueryDoesNotSee) {
     for (int64_t n = 0; n < c.columns; ++n) in.v.data[static_cast<size_t>((h * c.keys + 60) * c.columns + n)] = NAN;
   }
   for (const char* level : kLevels) {
-    const std::vector<float> got = run(level, 0, c, in);
+    const std::vector<float> got = run(level, 1, c, in);
     ASSERT_EQ(got.size(), want.size());
     for (size_t i = 0; i < got.size(); ++i) {
       const int64_t query = static_cast<int64_t>(i) / c.columns % c.queries;
@@ -253,7 +243,7 @@ TEST(CapiAttention, Lengths) {
   for (const int32_t held : {-1, 61}) {
     Call c{.keys = 60, .held = held};
     std::string refusal;
-    run("avx2", 0, c, Operands(c), &refusal);
+    run("avx2", 1, c, Operands(c), &refusal);
     EXPECT_EQ(refusal, fmt::format("lengths[0]: {}, expected 0..60", held));
   }
 }

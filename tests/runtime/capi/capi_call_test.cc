@@ -24,15 +24,7 @@ std::vector<float> product(const Floats& x, const Floats& w) {
 
 lathe_status run(lathe_kernel* kernel, std::vector<lathe_arg> args, int threads = 1) {
   lathe_error e{};
-  uint64_t bytes = 0;
-  lathe_status status = lathe_workspace_bytes(kernel, args.data(), args.size(), threads, &bytes, &e);
-  EXPECT_EQ(status, LATHE_STATUS_OK) << e.message;
-  Aligned workspace(bytes);
-  lathe_exec exec = LATHE_EXEC_INIT;
-  exec.threads = threads;
-  exec.workspace = workspace.memory;
-  exec.workspace_bytes = bytes;
-  status = lathe_execute(kernel, args.data(), args.size(), &exec, &e);
+  const lathe_status status = execute(kernel, args, &e, threads);
   EXPECT_EQ(status, LATHE_STATUS_OK) << e.message;
   return status;
 }

@@ -132,13 +132,7 @@ std::vector<float> run(const char* level, const Call& c, Operands& in) {
   std::vector<lathe_arg> args = {in.q.arg(), in.k.arg(), in.v.arg(), in.lengths.arg()};
   if (c.paged) args.push_back(in.pages.arg());
   args.insert(args.end(), {in.key_scales.arg(), in.value_scales.arg(), y.arg()});
-  uint64_t bytes = 0;
-  EXPECT_EQ(lathe_workspace_bytes(kernel.get(), args.data(), args.size(), 1, &bytes, &e), LATHE_STATUS_OK) << e.message;
-  const Aligned workspace(bytes);
-  lathe_exec exec = LATHE_EXEC_INIT;
-  exec.workspace = workspace.memory;
-  exec.workspace_bytes = bytes;
-  EXPECT_EQ(lathe_execute(kernel.get(), args.data(), args.size(), &exec, &e), LATHE_STATUS_OK) << e.message;
+  EXPECT_EQ(execute(kernel.get(), args, &e), LATHE_STATUS_OK) << e.message;
   return y.data;
 }
 

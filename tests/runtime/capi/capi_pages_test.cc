@@ -168,22 +168,14 @@ std::vector<float> run(const char* level, int threads, const Call& c, Operands& 
       << e.message;
   const Owned<lathe_graph> graph(made);
   if (graph == nullptr) return {};
-  const Owned<lathe_kernel> kernel = resolve(ctx.get(), graph.get());
+  const Owned<lathe_kernel> kernel = resolve(ctx.get(), graph.get(), nullptr, threads);
   if (kernel == nullptr) return {};
   Floats y({2, c.heads, c.queries, c.columns}, NAN);
   std::vector<lathe_arg> args = {in.q.arg(), in.k.arg(), in.v.arg(), in.lengths.arg(), in.pages.arg()};
   if (c.mask != 0) args.push_back(in.mask.arg());
   if (c.sinks) args.push_back(in.sinks.arg());
   args.push_back(y.arg());
-  uint64_t bytes = 0;
-  EXPECT_EQ(lathe_workspace_bytes(kernel.get(), args.data(), args.size(), threads == 0 ? 1 : threads, &bytes, &e),
-            LATHE_STATUS_OK)
-      << e.message;
-  const Aligned workspace(bytes);
-  lathe_exec exec = LATHE_EXEC_INIT;
-  exec.workspace = workspace.memory;
-  exec.workspace_bytes = bytes;
-  const lathe_status status = lathe_execute(kernel.get(), args.data(), args.size(), &exec, &e);
+  const lathe_status status = execute(kernel.get(), args, &e, threads);
   if (refusal != nullptr) {
     EXPECT_NE(status, LATHE_STATUS_OK);
     EXPECT_TRUE(std::all_of(y.data.begin(), y.data.end(), [](float x) { return std::isnan(x); }));
@@ -194,7 +186,7 @@ std::vector<float> run(const char* level, int threads, const Call& c, Operands& 
   return y.data;
 }
 
-void compare(const Call& c, int threads = 0) {
+void compare(const Call& c, int threads = 1) {
   Operands in(c);
   const std::vector<double> want = reference(c, in);
   for (const char* level : kLevels) {
@@ -230,7 +222,7 @@ TEST(CapiPages, HeadsOrdersWindowsAndThreads) {
         c.lengths = {64, 39};
         c.window = window;
         c.sinks = rows_first;
-        compare(c, rows_first ? 2 : 0);
+        compare(c, rows_first ? 2 : 1);
       }
     }
   }
@@ -244,7 +236,7 @@ TEST(CapiPages, Masks) {
         c.lengths = {4 * page, 2 * page + page / 2};
         c.window = window;
         c.mask = mask;
-        compare(c, mask == 5 ? 2 : 0);
+        compare(c, mask == 5 ? 2 : 1);
       }
     }
   }
@@ -256,7 +248,7 @@ TEST(CapiPages, WhatIsOutOfRangeIsRefusedBeforeAnyWrite) {
     Operands in(c);
     in.pages.data[6] = page;
     std::string refusal;
-    run("avx2", 0, c, in, &refusal);
+    run("avx2", 1, c, in, &refusal);
     EXPECT_EQ(refusal, fmt::format("pages[1, 2]: {}, expected 0..{}", page, kPages - 1));
   }
   for (const int32_t length : {-1, static_cast<int32_t>(kTable) * 16 + 1}) {
@@ -264,7 +256,7 @@ TEST(CapiPages, WhatIsOutOfRangeIsRefusedBeforeAnyWrite) {
     Operands in(c);
     in.lengths.data[1] = length;
     std::string refusal;
-    run("portable", 0, c, in, &refusal);
+    run("portable", 1, c, in, &refusal);
     EXPECT_EQ(refusal, fmt::format("lengths[1]: {}, expected 0..{}", length, kTable * 16));
   }
 }

@@ -110,13 +110,7 @@ std::vector<float> run(const char* level, bool packed, const std::string& format
   if (a != nullptr) args.push_back(a->arg());
   args.push_back(weight);
   args.push_back(y.arg());
-  uint64_t bytes = 0;
-  EXPECT_EQ(lathe_workspace_bytes(kernel.get(), args.data(), args.size(), 1, &bytes, &e), LATHE_STATUS_OK) << e.message;
-  const Aligned workspace(bytes);
-  lathe_exec exec = LATHE_EXEC_INIT;
-  exec.workspace = workspace.memory;
-  exec.workspace_bytes = bytes;
-  EXPECT_EQ(lathe_execute(kernel.get(), args.data(), args.size(), &exec, &e), LATHE_STATUS_OK) << e.message;
+  EXPECT_EQ(execute(kernel.get(), args, &e), LATHE_STATUS_OK) << e.message;
   return y.data;
 }
 
@@ -271,14 +265,7 @@ TEST(CapiQuantised, WordsOfSeveralOperands) {
         tensors[i - 1].data = forms.back()->memory;
         args[static_cast<size_t>(i)].layout_id = info.layout_id;
       }
-      uint64_t bytes = 0;
-      ASSERT_EQ(lathe_workspace_bytes(kernel.get(), args.data(), args.size(), 1, &bytes, &e), LATHE_STATUS_OK)
-          << e.message;
-      const Aligned workspace(bytes);
-      lathe_exec exec = LATHE_EXEC_INIT;
-      exec.workspace = workspace.memory;
-      exec.workspace_bytes = bytes;
-      ASSERT_EQ(lathe_execute(kernel.get(), args.data(), args.size(), &exec, &e), LATHE_STATUS_OK) << e.message;
+      ASSERT_EQ(execute(kernel.get(), args, &e), LATHE_STATUS_OK) << e.message;
       for (int64_t i = 0; i < m * n; ++i) {
         double want = 0;
         for (int64_t d = 0; d < k; ++d) {

@@ -69,14 +69,7 @@ void run(const Owned<lathe_context>& ctx, const Owned<lathe_graph>& graph, std::
   const auto kernel = resolve(ctx.get(), graph.get());
   ASSERT_NE(kernel, nullptr);
   lathe_error e{};
-  uint64_t bytes = 0;
-  ASSERT_EQ(lathe_workspace_bytes(kernel.get(), args.data(), args.size(), 1, &bytes, &e), LATHE_STATUS_OK) << e.message;
-  Aligned workspace(bytes);
-  lathe_exec exec = LATHE_EXEC_INIT;
-  exec.threads = 1;
-  exec.workspace = workspace.memory;
-  exec.workspace_bytes = bytes;
-  ASSERT_EQ(lathe_execute(kernel.get(), args.data(), args.size(), &exec, &e), LATHE_STATUS_OK) << e.message;
+  ASSERT_EQ(execute(kernel.get(), args, &e), LATHE_STATUS_OK) << e.message;
 }
 
 Owned<lathe_graph> single(const Owned<lathe_context>& ctx, const char* op, const std::vector<lathe_tensor_desc>& in,

@@ -21,13 +21,7 @@ TEST(Vocabulary, SoftmaxIsWithinItsTolerance) {
       for (size_t i = 0; i < x.data.size(); ++i) x.data[i] = static_cast<float>(i * 2654435761u % 1000) * 0.003f - 1.5f;
       const lathe_arg args[] = {x.arg(), y.arg()};
       lathe_error e;
-      uint64_t bytes = 0;
-      ASSERT_EQ(lathe_workspace_bytes(kernel.get(), args, 2, 1, &bytes, &e), LATHE_STATUS_OK) << e.message;
-      const Aligned workspace(bytes);
-      lathe_exec exec = LATHE_EXEC_INIT;
-      exec.workspace = workspace.memory;
-      exec.workspace_bytes = bytes;
-      ASSERT_EQ(lathe_execute(kernel.get(), args, 2, &exec, &e), LATHE_STATUS_OK) << e.message;
+      ASSERT_EQ(execute(kernel.get(), args, &e), LATHE_STATUS_OK) << e.message;
       double most = -INFINITY, sum = 0;
       for (const float v : x.data) most = std::max<double>(most, v);
       for (const float v : x.data) sum += std::exp(v - most);
