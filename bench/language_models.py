@@ -9,6 +9,8 @@ PROMPT = size(4096, 128, 512)
 # An expert's share of the tokens: 8 of 128 experts take one.
 EXPERT_TOKENS = size(1024, 1, 8)
 
+# What engines allow by the weight's type: products of bytes, and dots of bf16 as PyTorch's CPU products are.
+ALLOWED = {"f32": [], "bf16": ["reassociate", "contract", "bf16_dots"]}
 QUANTISED = ["reassociate", "contract", "quantised_activations"]
 BLOCKS = {"q4_k": (256, 144), "q6_k": (256, 210), "q5_0": (32, 22), "q8_0": (32, 34)}
 
@@ -28,7 +30,7 @@ def weight(line, name, n, k, kind):
 
 def linear(name, times, k, n, kind, bias=False, act=None, residual=False, rows=("M", TOKENS), **attrs):
     """y = act(gate, x * w^T + bias), or that plus the residual; x and y are bf16 where the weight is, else f32."""
-    line = Line(name, {rows[0]: rows[1]}, weight=times, allowed=[] if kind in ("f32", "bf16") else QUANTISED)
+    line = Line(name, {rows[0]: rows[1]}, weight=times, allowed=ALLOWED.get(kind, QUANTISED))
     dtype = "bf16" if kind == "bf16" else "f32"
     x = line.tensor("x", [rows[0], k], dtype=dtype)
     operands, given = weight(line, "w", n, k, kind)
@@ -57,11 +59,11 @@ def rope(name, times, heads, d):
 
 def attention(times, q, g, d, dtype, window=0):
     """One query each of S sequences whose caches are [L, kv heads, D]; a prompt of T tokens."""
-    decode = Line("attend", {"S": SEQUENCES, "L": KV_LENGTH}, weight=times)
+    decode = Line("attend", {"S": SEQUENCES, "L": KV_LENGTH}, weight=times, allowed=ALLOWED[dtype])
     cache = [f"{g * d}*L", d, g * d, 1]
     decode.node("attention", [decode.tensor("q", ["S", q, 1, d], dtype=dtype), decode.tensor("k", ["S", g, "L", d], strides=cache, dtype=dtype),
                               decode.tensor("v", ["S", g, "L", d], strides=cache, dtype=dtype)], "y")
-    prompt = Line("attend_prompt", {"T": PROMPT}, weight=times, cache="hot")
+    prompt = Line("attend_prompt", {"T": PROMPT}, weight=times, cache="hot", allowed=ALLOWED[dtype])
     operands = [prompt.tensor("q", [q, "T", d], dtype=dtype)] + [prompt.tensor(name, [g, "T", d], dtype=dtype) for name in "kv"]
     prompt.node("attention", operands, "y", causal=True, **({"window": window} if window else {}))
     return [decode, prompt]

@@ -370,7 +370,7 @@ class Analyser {
     }
     if (inst.mask >= 0) touch(mask(inst.mask), 2 * pos_, region);
     if (item.pair >= 0) touch(vectors_[a_.items[item.pair].node->inst.src[0]], 2 * pos_, region);
-    if (spreads(inst)) touch(spread_, 2 * pos_, region);
+    if (spreads(inst)) touch(spread_, 2 * pos_ + 1, region);  // read after the result's register is written
     if (temps) {
       item.num_temps = static_cast<int8_t>(temps);
       item.temp = num_vectors_ + static_cast<int>(temps_.size());
@@ -451,6 +451,7 @@ class Analyser {
     out.vectors.insert(out.vectors.end(), temps_.begin(), temps_.end());
     for (const Touch& t : consts_) out.constants.push_back(interval(t, true));
     out.spread = interval(spread_, true);
+    if (out.spread.start >= 0) out.spread.start &= ~1;
     for (const Touch& t : masks_) out.masks.push_back(interval(t, false));
     for (int id = 0; id < a_.num_general(); ++id) {
       Interval& i = out.general.emplace_back();

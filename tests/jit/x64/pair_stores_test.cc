@@ -220,5 +220,25 @@ TEST_F(PairStores, LoadsInLoops) {
   expect_same(p, {halves, std::vector<uint8_t>(halves.size()), std::vector<uint8_t>(2 * halves.size())}, 0, steps);
 }
 
+// Loads behind the loop, too. The last one reads the indices after its elements are in the register of its result, so
+// that is another register than theirs, however many values are alive.
+TEST_F(PairStores, LoadsBehindALoop) {
+  std::vector<uint8_t> halves(8 * kBytes);
+  for (size_t i = 0; i < halves.size(); ++i) halves[i] = static_cast<uint8_t>(i * 37 % 120);
+  for (int behind = 1; behind <= 7; ++behind) {
+    LeafProgram p = program(2);
+    p.num_vars = 1;
+    Node loop;
+    loop.kind = Node::Kind::loop;
+    loop.var = 0;
+    loop.extent.arg = 0;
+    loop.body = {load_at(0, 0, 0, MemType::bf16), store_at(0, 1, 0, LeafOp::k_store, MemType::b32)};
+    p.body = {loop};
+    for (int v = 0; v < behind; ++v) p.body.push_back(load_at(v, 0, v, MemType::bf16));
+    for (int v = 0; v < behind; ++v) p.body.push_back(store_at(v, 1, 4 * kLanes * v, LeafOp::k_store, MemType::b32));
+    expect_same(p, {halves, std::vector<uint8_t>(2 * halves.size(), 0x5a)}, 0, 2);
+  }
+}
+
 }  // namespace
 }  // namespace lathe::jit
