@@ -1,6 +1,7 @@
 // Random leaf programs that verify: nested loops, branches, segments, pointer arithmetic, masks, and arithmetic whose
 // result does not depend on NaN payloads. Every access stays within kBytes of its operand's middle.
 #pragma once
+#include <bit>
 #include <random>
 
 #include "tests/jit/x64/x64_test_util.h"
@@ -12,7 +13,7 @@ class RandomProgram {
   static constexpr int kFloats = 1 << 15;
   static constexpr int kSlots = 4;
 
-  RandomProgram(const Shape& shape, unsigned seed) : random_(seed), integers_(seed % 4 == 0) {
+  RandomProgram(const Shape& shape, unsigned seed) : random_(seed), integers_(seed % 4 == 0), halves_(seed % 4 == 1) {
     p_ = empty_program(shape, fmt::format("random{}", seed), 0);
     p_.vector_registers = ir::isa_row(shape.level).vector_registers;
     p_.extra = seed % 8 == 0 ? host_features() & ir::extras_with(shape.features()) : 0;
@@ -43,7 +44,7 @@ class RandomProgram {
     std::uniform_real_distribution<float> value(-1.5f, 1.5f);
     for (int s = 0; s < kSlots; ++s) {
       in.data.emplace_back(kFloats);
-      for (float& f : in.data.back()) f = value(random_);
+      for (float& f : in.data.back()) f = halves_ ? two_halves(value(random_), value(random_)) : value(random_);
     }
     for (int i = 0; i < ir::kMaxLeafOperands * ir::kMaxLeafStrides; ++i) in.stride.push_back(4 * (pick(65) - 32));
     for (int64_t& e : in.args.extent) e = pick(70) - 3;
@@ -66,6 +67,10 @@ class RandomProgram {
     return pick(4) == 0 ? kTypes[pick(3)] : MemType::b32;
   }
   int stride() { return pick(ir::kMaxLeafOperands * ir::kMaxLeafStrides); }
+  // Both halves of its bits are numbers of bf16.
+  static float two_halves(float x, float y) {
+    return std::bit_cast<float>((std::bit_cast<uint32_t>(x) & 0xffff0000u) | std::bit_cast<uint32_t>(y) >> 16);
+  }
   // A defined one, or -1.
   int any(const std::vector<bool>& set) {
     std::vector<int> on;
@@ -142,7 +147,7 @@ class RandomProgram {
       static constexpr LeafOp kLoads[] = {LeafOp::k_load, LeafOp::k_load, LeafOp::k_load, LeafOp::k_load_bcast,
                                           LeafOp::k_load_bcast};
       i.op = kLoads[pick(5)];
-      i.type = narrow();
+      i.type = halves_ && pick(2) ? MemType::bf16 : narrow();
       i.mem = mem(d);
       if (i.op == LeafOp::k_load && pick(3) == 0) i.mask = any(d.masks);
       d.last_load = i.mem;
@@ -251,7 +256,7 @@ class RandomProgram {
   bool busy(int var) const { return std::find(loop_vars_.begin(), loop_vars_.end(), var) != loop_vars_.end(); }
 
   std::mt19937 random_;
-  const bool integers_;
+  const bool integers_, halves_;  // instructions on integers; loads of bf16
   LeafProgram p_;
   int registers_ = 0;  // that any result may have
   std::vector<int> loop_vars_;
