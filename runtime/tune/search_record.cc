@@ -39,6 +39,10 @@ ir::Status record(Context& context, const SearchTask& task, const search::Schedu
   return {};
 }
 
+bool packs_as_default(const SearchTask& task, const ir::Kernel& scheduled, const search::Scheduled& by_default) {
+  return !task.problem.one_layout || Live::layouts_of(scheduled) == Live::layouts_of(by_default.kernel);
+}
+
 Result<SearchOutcome> record_unmeasured(Context& context, const SearchTask& task, const search::Scheduled& by_default,
                                         const std::optional<search::Schedule>& like, const ir::Status& why) {
   SearchOutcome out;
@@ -48,10 +52,8 @@ Result<SearchOutcome> record_unmeasured(Context& context, const SearchTask& task
   decision.status = DecisionStatus::provisional;
   if (like) {
     Result<search::Scheduled> similar = search::schedule_kernel(task.problem.kernel, *like);
-    // Other ranges of the operator share the layouts of the default.
-    const bool fits = similar.ok() && (!task.problem.one_layout ||
-                                       Live::layouts_of(similar->kernel) == Live::layouts_of(by_default.kernel));
-    if (fits && record(context, task, *similar, decision, false).ok()) {
+    if (similar.ok() && packs_as_default(task, similar->kernel, by_default) &&
+        record(context, task, *similar, decision, false).ok()) {
       out.recorded = true;
       out.winner = std::move(similar).value();
       return out;

@@ -15,6 +15,8 @@ search::Scheduled allowed_default(Context& context, const SearchTask& task);
 // process may be unable to: then it is not recorded, unless nothing else is left.
 ir::Status record(Context& context, const SearchTask& task, const search::Scheduled& scheduled, Decision decision,
                   bool last_resort);
+// Whether constants are packed as the default has them, where other ranges of the operator are to read them as well.
+bool packs_as_default(const SearchTask& task, const ir::Kernel& scheduled, const search::Scheduled& by_default);
 // What serves where nothing can be measured: the Schedule of a similar shape, `like`, if it applies, else the default.
 ir::Result<SearchOutcome> record_unmeasured(Context& context, const SearchTask& task,
                                             const search::Scheduled& by_default,

@@ -41,8 +41,14 @@ struct Candidate {
 // The search itself: what is proposed, what came of it.
 class Search {
  public:
-  Search(const Context& context, const SearchTask& task, Evaluation& evaluation, SearchOutcome* out)
-      : target_(context.target()), task_(task), evaluation_(evaluation), out_(*out), start_(Clock::now()) {
+  Search(const Context& context, const SearchTask& task, const search::Scheduled& by_default, Evaluation& evaluation,
+         SearchOutcome* out)
+      : target_(context.target()),
+        task_(task),
+        by_default_(by_default),
+        evaluation_(evaluation),
+        out_(*out),
+        start_(Clock::now()) {
     out_.memory = task.memory;
     out_.measurements = task.memory.timed;
     out_.curve = task.memory.curve;
@@ -193,7 +199,10 @@ class Search {
   std::optional<search::Tell> propose(search::Scheduled scheduled, const search::Proposal& by,
                                       std::vector<Candidate>* batch) {
     const bool allowed = (scheduled.kernel.numeric & ~task_.query.allowed) == 0;
-    if (!allowed || (task_.admits && !task_.admits(scheduled.kernel))) {
+    const bool served = task_.admits   ? task_.admits(scheduled.kernel)
+                        : task_.pinned ? true
+                                       : packs_as_default(task_, scheduled.kernel, by_default_);
+    if (!allowed || !served) {
       refuse(allowed ? "cannot be served here" : "takes liberties that are not allowed");
       return search::Tell{by.point, Outcome::refused, 0};
     }
@@ -270,6 +279,7 @@ class Search {
 
   const ir::Target& target_;
   const SearchTask& task_;
+  const search::Scheduled& by_default_;
   Evaluation& evaluation_;
   SearchOutcome& out_;
   const Clock::time_point start_;
@@ -367,7 +377,7 @@ Result<SearchOutcome> search_and_record(Context& context, const SearchTask& task
   if (evaluation.status().code() == ir::Code::kTIMEOUT) return evaluation.status();
   if (!evaluation.ok()) return record_unmeasured(context, task, fallback, like, evaluation.status());
 
-  Search search(context, task, **evaluation, &out);
+  Search search(context, task, fallback, **evaluation, &out);
   Result<FinalResult> decided = FinalResult{};
   const Result<int> by_default = search.try_first(fallback);
   ir::Status status = by_default.status();

@@ -218,8 +218,11 @@ TEST(CapiAttention, WhatAQueryDoesNotSee) {
     ASSERT_EQ(got.size(), want.size());
     for (size_t i = 0; i < got.size(); ++i) {
       const int64_t query = static_cast<int64_t>(i) / c.columns % c.queries;
-      if (query < 60 - 31) ASSERT_NEAR(got[i], want[i], 2e-5) << i << " at " << level;
-      if (query >= 60) ASSERT_TRUE(std::isnan(got[i])) << i << " at " << level;
+      if (query < 60 - 31) {
+        ASSERT_NEAR(got[i], want[i], 2e-5) << i << " at " << level;
+      } else if (query >= 60) {
+        ASSERT_TRUE(std::isnan(got[i])) << i << " at " << level;
+      }
     }
   }
 }

@@ -288,8 +288,9 @@ TEST(CapiTypes, ProductsOfNarrowOperands) {
       const size_t most = static_cast<size_t>(kDepth * 64 * ir::dtype_bytes(w_type));  // panels of 64 columns at most
       EXPECT_LE(pack.bytes, most);
       Aligned packed(pack.bytes);
-      if (pack.bytes != 0)
+      if (pack.bytes != 0) {
         ASSERT_EQ(lathe_prepack(kernel.get(), 1, &w.tensor, packed.memory, pack.bytes, &e), LATHE_STATUS_OK);
+      }
       lathe_tensor t = w.tensor;
       t.data = packed.memory;
       for (const bool as_packed : {true, false}) {

@@ -91,6 +91,26 @@ TEST(SearchAndRecord, ASimilarWinnerServesWhereItsLayoutsFit) {
   }
 }
 
+// A search of one range does not pack a constant in another way than those that other ranges read.
+TEST(SearchAndRecord, ACandidateThatPacksOtherwiseIsRefusedWhereOtherRangesReadTheConstant) {
+  for (const bool one_layout : {false, true}) {
+    Bed bed;
+    SearchTask task = bed.task();
+    task.problem.one_layout = one_layout;
+    task.candidates = 1;
+    task.incumbent = search::parse_schedule("schedule 1 family matmul\ntile_buffer w 0 5\n").value();
+    const ir::Result<SearchOutcome> out = bed.search(task);
+    ASSERT_TRUE(out.ok()) << out.status().to_string();
+    EXPECT_EQ(out->refused, one_layout ? 1 : 0);
+    EXPECT_EQ(out->measurements, one_layout ? 1 : 2);
+    // Named by who serves: it may pack as it likes.
+    if (!one_layout) continue;
+    task.pinned = task.incumbent;
+    const ir::Result<SearchOutcome> pinned = bed.search(task);
+    EXPECT_TRUE(pinned.ok()) << pinned.status().to_string();
+  }
+}
+
 TEST(SearchAndRecord, LibertiesThatAreNotAllowedAreNotTaken) {
   Bed bed;
   SearchTask task = bed.task();
