@@ -21,14 +21,16 @@ constexpr int64_t kMostParts = 16, kBlocks = 4;       // of a sum; of a multipro
 
 class Writer {
  public:
-  // whole: what the Schedule is of. few: of the lines that there are few of, in a block.
+  // whole: what the Schedule is of. few: of the lines that there are few of, in a block. at_once: vectors of
+  // the others that a thread loads before it multiplies.
   Writer(const Kernel& whole, const ProductForm& product, const std::string& large, bool rows, int64_t few,
-         int64_t vector)
+         int64_t vector, int64_t at_once)
       : p_(product),
         large_(large),
         rows_(rows),
         few_(few),
         vector_(vector),
+        at_once_(at_once),
         list_(whole, "lines.1"),
         f_(rows ? product.m->iter : product.n->iter),
         g_(rows ? product.n->iter : product.m->iter),
@@ -38,6 +40,7 @@ class Writer {
   Result<Scheduled> run(bool terms_last, const Kernel* split, const std::string& summed, int64_t terms) {
     list_.knob("few", few_);
     list_.knob("terms_last", terms_last ? 1 : 0);
+    list_.knob("at_once", at_once_);
     if (split != nullptr) split_sum(list_, summed, terms);
     if (terms_last) {
       warp_of_a_line();
@@ -66,13 +69,10 @@ class Writer {
     list_.move("parallelize_grid {}b", p_.n->iter);
   }
 
-  // What several lines need of the large operand is read once.
+  // What a turn needs of the large operand is read once, and before any of it is used.
   void keep(const std::string& at) {
-    if (few_ > 1) {
-      list_.move("create_temporary {0} {0}_r at={1} mode=stage", large_, at);
-      list_.move("move_to_register {}_r {}", large_, at);
-      list_.move("vectorize_scope {}_r_0", large_);
-    }
+    list_.move("create_temporary {0} {0}_r at={1} mode=stage", large_, at);
+    list_.move("move_to_register {}_r {}", large_, at);
     for (const std::string& made : p_.made) list_.move("inline_temporary {}", made);
   }
   // Where sums start, grow and are used apart from each other.
@@ -81,25 +81,31 @@ class Writer {
     list_.move("split_scope {0} after=0 as {0}k", scope);
   }
 
-  //   for fb @grid: for gb @grid: for gi @block: c[..] = 0; for lanes @block: for terms: c[..] += a * b; y = f(c)
+  //   for fb @grid: for gb @grid: for gi @block: c[..] = 0
+  //     for turns: for lanes @block: b_r = b; for lanes @block: for terms: c[..] += a * b_r; y = f(c)
   void warp_of_a_line() {
     blocks(kWarps);
-    const std::string f = f_ + "i";
+    const std::string f = f_ + "i", k = k_ + "i", copy = large_ + "_r_0";
     apart(f);
     list_.move("swap_scopes {}k {}", f, k_);
     list_.move("move_to_register {} {}i", p_.sum, g_);
-    list_.move("tile_scope {0} {1} tail=mask as {0}c,{0}v", k_, vector_);
-    list_.move("swap_scopes {0}v {1}k", k_, f);
-    list_.move("deal_scope {0}c {1} as {0}l,{0}t", k_, kLanes);
-    keep(k_ + "t");
+    list_.move("tile_scope {0} {1} tail=mask as {0}o,{0}i", k_, kLanes * vector_ * at_once_);
+    keep(k_ + "o");
     grid();
     list_.move("parallelize_block {}i", g_);
-    list_.move("parallelize_block {}l", k_);
-    list_.move("vectorize_scope {}v", k_);
+    for (const std::string& terms : {copy, k}) list_.move("tile_scope {0} {1} tail=mask as {0}c,{0}v", terms, vector_);
+    list_.move("swap_scopes {0}v {1}k", k, f);
+    for (const std::string& terms : {copy, k}) {
+      list_.move("deal_scope {0}c {1} as {0}l,{0}t", terms, kLanes);
+      list_.move("parallelize_block {}l", terms);
+      list_.move("unroll_scope {}t", terms);
+      list_.move("vectorize_scope {}v", terms);
+    }
     for (const char* part : {"", "k", "e"}) list_.move("unroll_scope {}{}", f, part);
   }
 
-  //   for fb @grid: for gb @grid: for gl @block: c[..] = 0; for kw @block: for terms: for v: c[..] += a * b; y = f(c)
+  //   for fb @grid: for gb @grid: for gl @block: c[..] = 0
+  //     for kw @block: for turns: b_r = b; for terms: for v: c[..] += a * b_r; y = f(c)
   void vectors_of_lines() {
     blocks(kLanes * vector_);
     const std::string f = f_ + "i", v = g_ + "v";
@@ -110,11 +116,15 @@ class Writer {
     list_.move("swap_scopes {}k {}", v, k_);
     list_.move("swap_scopes {}k {}", f, k_);
     list_.move("move_to_register {} {}l", p_.sum, g_);
-    list_.move("deal_scope {0} {1} as {0}w,{0}t", k_, kParts);
+    list_.move("tile_scope {0} {1} tail=mask as {0}c,{0}u", k_, at_once_);
+    list_.move("deal_scope {0}c {1} as {0}w,{0}t", k_, kParts);
     keep(k_ + "t");
     grid();
     list_.move("parallelize_block {}l", g_);
     list_.move("parallelize_block {}w", k_);
+    list_.move("unroll_scope {}u", k_);
+    list_.move("unroll_scope {}_r_0", large_);
+    list_.move("vectorize_scope {}_r_1", large_);
     for (const char* part : {"", "k", "e"}) {
       list_.move("unroll_scope {}{}", f, part);
       list_.move("vectorize_scope {}{}", v, part);
@@ -124,14 +134,15 @@ class Writer {
   const ProductForm& p_;
   const std::string large_;
   const bool rows_;
-  const int64_t few_, vector_;
+  const int64_t few_, vector_, at_once_;
   MoveList list_;
   const std::string f_, g_, k_;
 };
 
 }  // namespace
 
-Result<Scheduled> gemv_schedule(const GeneralKernel& general, const SymbolValues& sizes, const GpuTarget& target) {
+Result<Scheduled> gemv_schedule(const GeneralKernel& general, const SymbolValues& sizes, const GpuTarget& target,
+                                int64_t at_once) {
   LATHE_ASSIGN(const ProductForm product, product_form(general.kernel));
   const ProductShape shape = shape_of(product, sizes);
   const int64_t few = std::min(shape.rows, shape.columns);
@@ -145,6 +156,10 @@ Result<Scheduled> gemv_schedule(const GeneralKernel& general, const SymbolValues
   const int64_t vector = vector_width(general.kernel.find_buffer(large->buffer)->type, line);
   const std::string &name = large->buffer, &summed = product.k->iter;
   const bool terms_last = large->terms_last;
+  if (terms_last) {
+    const int64_t turns = (shape.depth + kLanes * vector - 1) / (kLanes * vector);
+    at_once = std::clamp<int64_t>(static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(turns))), 1, at_once);
+  }
   const int64_t lines = terms_last ? kWarps : kLanes * vector,
                 blocks = shape.batch * ((std::max(shape.rows, shape.columns) + lines - 1) / lines);
   // Whole turns of all lanes.
@@ -153,10 +168,10 @@ Result<Scheduled> gemv_schedule(const GeneralKernel& general, const SymbolValues
       std::clamp<int64_t>(kBlocks * target.multiprocessors / std::max<int64_t>(blocks, 1), 1, kMostParts);
   const int64_t terms = ((shape.depth + parts - 1) / parts + unit - 1) / unit * unit;
   if (blocks >= target.multiprocessors || terms >= shape.depth)
-    return Writer(general.kernel, product, name, rows, block, vector).run(terms_last, nullptr, summed, 0);
+    return Writer(general.kernel, product, name, rows, block, vector, at_once).run(terms_last, nullptr, summed, 0);
   LATHE_ASSIGN(const Kernel split, split_kernel(general.kernel, product, terms));
   LATHE_ASSIGN(const ProductForm of_part, product_form(split, split.body.size() - 2));
-  return Writer(general.kernel, of_part, name, rows, block, vector).run(terms_last, &split, summed, terms);
+  return Writer(general.kernel, of_part, name, rows, block, vector, at_once).run(terms_last, &split, summed, terms);
 }
 
 }  // namespace lathe::search

@@ -131,6 +131,39 @@ TEST(CompileService, TheDeadlineEndsACompilation) {
   lathe_kernel_destroy(kernel);
 }
 
+// A compiler that is slow, as on a busy machine, has the time that the caller has.
+TEST(CompileService, ACallerWhoWaitsLongerHasWhatIsSlow) {
+  using Clock = std::chrono::steady_clock;
+  const auto ctx = gpu_context();
+  Planted planted;
+  planted.state.delay_ms = 5500;
+  const Clock::time_point start = Clock::now();
+  std::vector<std::thread> threads;
+  // None, one that suffices, and one that does not.
+  for (const uint64_t seconds : {0, 50, 1}) {
+    threads.emplace_back([&ctx, seconds] {
+      const auto graph = unary_graph(ctx.get(),
+                                     seconds == 0   ? "exp"
+                                     : seconds == 1 ? "abs"
+                                                    : "neg",
+                                     {range("N", 1, 4096)});
+      lathe_policy policy = LATHE_POLICY_INIT;
+      policy.wait = LATHE_WAIT_TUNED;
+      policy.device = 1;
+      policy.deadline_ns = seconds * 1'000'000'000;
+      lathe_kernel* kernel = nullptr;
+      lathe_error e;
+      EXPECT_EQ(lathe_resolve(ctx.get(), graph.get(), &policy, &kernel, nullptr, &e),
+                seconds == 1 ? LATHE_STATUS_TIMEOUT : LATHE_STATUS_OK)
+          << seconds << e.message;
+      lathe_kernel_destroy(kernel);
+    });
+  }
+  for (std::thread& t : threads) t.join();
+  EXPECT_GE(Clock::now() - start, std::chrono::milliseconds(5500));
+  EXPECT_EQ(counter(ctx.get(), "compiles_ended"), 1u);
+}
+
 TEST(CompileService, ANewerToolkitThanTheDriverIsRefused) {
   const auto ctx = gpu_context();
   const auto graph = unary_graph(ctx.get(), "log", {range("N", 1, 4096)});

@@ -134,6 +134,14 @@ inline void expect_as_on_cpu(lathe_context* ctx, const lathe_graph* graph, lathe
   for (size_t i = got.bytes; i < got.all; ++i) ASSERT_EQ(got.data[i], 0x5b) << "past the end";
 }
 
+inline lathe_attr int_attr(const char* name, int64_t value) {  // name outlives it
+  lathe_attr a{};
+  a.name = name;
+  a.type = LATHE_ATTR_INT;
+  a.i = value;
+  return a;
+}
+
 // A graph of one operator. dims: of each input, with its dtype.
 struct DescOf {
   std::vector<lathe_dim> dims;

@@ -102,8 +102,10 @@ struct Watch {
 int look(void* watch, void*) {
   Watch& w = *static_cast<Watch*>(watch);
   if (w.limits.cancelled && w.limits.cancelled()) w.cancelled = true;
-  const auto now = std::chrono::steady_clock::now();
-  if (now >= w.limits.ends || now - w.start > std::chrono::milliseconds(w.limits.most_ms)) w.late = true;
+  using Clock = std::chrono::steady_clock;
+  const Clock::time_point now = Clock::now();
+  const bool alone = w.limits.ends == Clock::time_point::max();
+  if (alone ? now - w.start > std::chrono::milliseconds(w.limits.most_ms) : now >= w.limits.ends) w.late = true;
   return w.cancelled || w.late ? 1 : 0;
 }
 

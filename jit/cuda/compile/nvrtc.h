@@ -22,7 +22,7 @@ struct CompiledKernel {
 
 // How long a compilation may take. NVRTC asks often; one older than 12.9 or so does not ask, and takes its time.
 struct CompileLimits {
-  int64_t most_ms = 5000;                                                                     // of one compilation
+  int64_t most_ms = 60'000;  // of one compilation, where nothing says when all of them end
   std::chrono::steady_clock::time_point ends = std::chrono::steady_clock::time_point::max();  // of all together
   std::function<bool()> cancelled;  // by any thread; may be empty
 };

@@ -21,7 +21,8 @@ using search::Outcome;
 
 namespace {
 
-constexpr double kMustWin = 1;  // per cent of the reference's time
+constexpr double kMustWin = 1;        // per cent of the reference's time
+constexpr int64_t kCompileMs = 5000;  // of a launch of a candidate
 
 class DeviceEvaluation final : public Evaluation {
  public:
@@ -171,7 +172,8 @@ class DeviceEvaluation final : public Evaluation {
       return settle(i, Outcome::skipped, Step::none, fmt::format("the same launches as candidate {}", same->second));
     const Witness::Verdict seen = witness_of(*schedule).check(*schedule);
     if (!seen.difference.empty()) return settle(i, Outcome::wrong, Step::V1, seen.difference);
-    Result<Stage> stage = build_device_stage(naive_, task_.dims, &*schedule, device_, codes_, {.compile = true});
+    Result<Stage> stage = build_device_stage(naive_, task_.dims, &*schedule, device_, codes_,
+                                             {.compile = true, .limits = {.most_ms = kCompileMs}});
     if (!stage.ok()) return failed(i, Step::V2, stage.status());
     Result<std::unique_ptr<const BoundExecutable>> bound = stage->executable->bind(task_.dims, {}, 1);
     if (!bound.ok()) return settle(i, Outcome::refused, Step::V0, bound.status().to_string());

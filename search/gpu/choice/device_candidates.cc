@@ -49,6 +49,9 @@ Result<std::vector<Scheduled>> device_candidates(const GeneralKernel& general, c
   const std::string& recipe = out[0].schedule.recipe;
   if (recipe != "lines.1" && recipe != "groups.1" && recipe != "tensor.1" && recipe != "tiles.1") return out;
   add(gemv_schedule(general, sizes, target));
+  for (const int64_t vectors : kOthersAtOnce) {
+    if (out.size() < most) add(gemv_schedule(general, sizes, target, vectors));
+  }
   if (const auto tiles = group_tiles_of(general, sizes, target); tiles.ok()) {
     for (const GroupTile& tile : *tiles) {
       if (out.size() + kOtherTiles < most) add(hopper_schedule(general, tile));

@@ -7,6 +7,7 @@
 #include "ir/analysis/analysis.h"
 #include "ir/core/names.h"
 #include "search/gpu/move_list.h"
+#include "search/gpu/rows/scan_columns.h"
 
 namespace lathe::search {
 
@@ -110,28 +111,42 @@ Kernel in_parts(const Kernel& k, const Scan& scan, int64_t threads, int64_t run)
   return out;
 }
 
+// With each column a row, where sums are of columns.
+Kernel of_rows(const Kernel& k) {
+  const Result<ColumnSums> sums = column_sums(k);
+  Result<Kernel> out = sums.ok() ? columns_as_rows(k, *sums) : Result<Kernel>(k);
+  return out.ok() ? std::move(*out) : k;
+}
+
 }  // namespace
 
 bool is_scan(const Schedule& schedule) { return schedule.recipe == kRecipe; }
 
 Kernel kernel_of_scan(const GeneralKernel& general, const Schedule& schedule) {
-  const Result<Scan> scan = scan_of(general.kernel);
+  const Kernel rows = of_rows(general.kernel);
+  const Result<Scan> scan = scan_of(rows);
   const auto knob = [&](const char* name) {
     const auto at = schedule.knobs.find(name);
     return at == schedule.knobs.end() ? 0 : at->second;
   };
   const int64_t threads = knob("threads"), run = knob("run");
   const bool sound = threads >= 1 && threads <= kMostThreads && run >= 1 && run <= kLong;
-  return scan.ok() && sound ? in_parts(general.kernel, *scan, threads, run) : general.kernel;
+  return scan.ok() && sound ? in_parts(rows, *scan, threads, run) : general.kernel;
 }
 
 Result<Scheduled> scan_schedule(const GeneralKernel& general, const SymbolValues& sizes) {
-  LATHE_ASSIGN(const Scan scan, scan_of(general.kernel));
+  const Result<ColumnSums> sums = column_sums(general.kernel);
+  if (sums.ok()) {
+    Result<Scheduled> made = scan_columns_schedule(general, *sums, sizes);
+    if (made.ok() || made.status().code() != Code::kUNSUPPORTED) return made;
+  }
+  const Kernel rows = of_rows(general.kernel);
+  LATHE_ASSIGN(const Scan scan, scan_of(rows));
   const int64_t length = std::max<int64_t>(evaluate(scan.columns->extent, sizes).value_or(1), 1);
   const int64_t run = length > kMostThreads * kShort ? kLong : kShort;
   const auto parts = static_cast<uint64_t>(std::clamp((length + run - 1) / run, kWarp, kMostThreads));
   const auto threads = static_cast<int64_t>(std::bit_ceil(parts));
-  const Kernel kernel = in_parts(general.kernel, scan, threads, run);
+  const Kernel kernel = in_parts(rows, scan, threads, run);
   const std::string &b = scan.nest.back()->iter, &n = scan.columns->iter, &a = scan.sum->target;
   MoveList list(kernel, kRecipe);
   list.knob("threads", threads);
@@ -145,7 +160,7 @@ Result<Scheduled> scan_schedule(const GeneralKernel& general, const SymbolValues
   for (const char* scope : {"t", "u", "y"}) list.move("parallelize_block {}_{}", n, scope);
   list.move("unroll_scope {}_wi", n);
   list.move("tile_scope {0}_v {1} tail=mask as {0}_vo,{0}_vi", n, kShort);
-  list.move("vectorize_scope {}_vi", n);
+  if (!sums.ok()) list.move("vectorize_scope {}_vi", n);
   list.move("unroll_scope {}_vo", n);
   list.move("unroll_scope {}_x", n);
   return list.finish();

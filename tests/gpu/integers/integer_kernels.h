@@ -42,6 +42,25 @@ inline const char kCumsum[] =
     "kernel cumsum(s: f32[B, N] in, d: f32[B, N] out) family scan where B in 0..65536, N in 0..1000000\n"
     "  a: f32[B] heap\n"
     "  for b < B [row]:\n    a[b] = 0.0\n    for n < N [col]:\n      a[b] += s[b, n]\n      d[b, n] = a[b]\n";
+// The k largest of a row and their indices.
+inline std::string top_k(const std::string& k, const std::string& type = "f32") {
+  const bool is_f32 = type == "f32";
+  const auto x = [&](const char* n) { return is_f32 ? fmt::format("s[b, {}]", n) : fmt::format("f32(s[b, {}])", n); };
+  const auto number = [](const char* n) { return fmt::format("f32(i32({}))", n); };
+  const auto after = [&](const char* n) {
+    return fmt::format("({0} < a[b] or {0} == a[b] and j[b] < {1})", x(n), number(n));
+  };
+  return fmt::format(
+      "kernel top_k(s: {0}[B, N] in, t0: i32[B, {1}] out, d: {0}[B, {1}] out) family selection "
+      "where B in 0..65536, N in 0..1000000\n"
+      "  a: f32[B] heap\n  j: f32[B] heap\n  m: f32[B] heap\n  f: f32[B] heap\n"
+      "  for b < B [row]:\n    a[b] = inf\n    j[b] = -1.0\n    for o < {1} [rank]:\n      m[b] = -inf\n"
+      "      for n < N [col]:\n        m[b] fmax= select({2}, {3}, -inf)\n      f[b] = -inf\n"
+      "      for n1 < N [col]:\n        f[b] fmax= select({4} and {5} == m[b], -{6}, -inf)\n"
+      "      a[b] = m[b]\n      j[b] = -f[b]\n      d[b, o] = {7}\n"
+      "      t0[b, o] = i32(select(j[b] < inf, j[b], -1.0))\n",
+      type, k, after("n"), x("n"), after("n1"), x("n1"), number("n1"), is_f32 ? "m[b]" : type + "(m[b])");
+}
 inline std::string moved(const char* type) {
   return std::string("kernel turned(s: ") + type + "[M, N] in, d: " + type +
          "[N, M] out) family transpose where M in 0..5000, N in 0..5000\n"

@@ -217,5 +217,33 @@ TEST(DeviceIntegers, SumsUpToEachElement) {
   }
 }
 
+TEST(DeviceIntegers, SumsUpToEachElementAlongAnyAxis) {
+  const auto ctx = gpu_context();
+  const std::vector<lathe_dim> dims = {range("A", 0, 3000), range("B", 0, 3000), range("C", 0, 3000)};
+  for (const uint32_t type : {LATHE_DTYPE_F32, LATHE_DTYPE_BF16}) {
+    for (const int64_t axis : {0, 1, -2, -3}) {
+      for (const bool of_rank_2 : {false, true}) {
+        if (of_rank_2 && axis != 0) continue;
+        const std::vector<lathe_dim> used(dims.begin() + (of_rank_2 ? 1 : 0), dims.end());
+        const auto graph = single_graph(ctx.get(), "cumsum", {{used, type}}, {int_attr("axis", axis)});
+        const auto kernel = served_on_device(ctx.get(), graph.get());
+        ASSERT_NE(kernel, nullptr);
+        for (std::vector<int64_t> shape : {std::vector<int64_t>{3, 1, 5},
+                                           {1, 9, 31},
+                                           {7, 2, 64},
+                                           {0, 4, 4},
+                                           {4, 0, 4},
+                                           {4, 4, 0},
+                                           {2, 129, 1},
+                                           {130, 3, 8}}) {
+          if (of_rank_2) shape.erase(shape.begin());
+          expect_as_on_cpu(ctx.get(), graph.get(), kernel.get(), {{shape, type}}, {shape, type}, 4,
+                           type == LATHE_DTYPE_F32 ? 4e-6f : 1e-2f);
+        }
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace lathe::test

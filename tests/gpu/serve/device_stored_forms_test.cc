@@ -17,6 +17,8 @@ std::vector<Owned<lathe_graph>> graphs(lathe_context* ctx) {
   out.push_back(single_graph(ctx, "cast", {{{n}}}, {text_attr("to", "i8")}));
   out.push_back(single_graph(ctx, "argmax", {{{range("M", 0, 99), n}}}, {text_attr("to", "i64")}));
   out.push_back(single_graph(ctx, "cumsum", {{{range("M", 0, 99), n}}}));
+  out.push_back(single_graph(ctx, "cumsum", {{{range("M", 0, 99), n}}}, {int_attr("axis", 0)}));
+  out.push_back(single_graph(ctx, "top_k", {{{range("M", 0, 99), n}}}, {int_attr("k", 3)}));
   for (const lathe_hint* hint : {&kFew, &kMany}) {
     lathe_dim m = range("M", 0, 5000);
     m.hints = hint;

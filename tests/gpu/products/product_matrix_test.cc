@@ -1,0 +1,144 @@
+// The compile matrix of products without tensor cores: few lines and tiles, whose sums blocks share or not, for each
+// architecture, through the real compiler; accesses in the cubin are as many and as wide as the Schedule says. Skipped
+// where the compiler is not.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <bit>
+
+#include "ir/analysis/analysis.h"
+#include "jit/cuda/compile/nvrtc.h"
+#include "jit/cuda/cuda_text.h"
+#include "jit/cuda/lower/lower_device.h"
+#include "search/cut/launch_cut.h"
+#include "search/gpu/gemv_schedule.h"
+#include "search/gpu/product_schedule.h"
+#include "tests/gpu/chains.h"
+#include "tests/gpu/emulated.h"
+#include "tests/gpu/real_nvrtc.h"
+#include "tests/gpu/tensor/tensor_products.h"
+
+namespace lathe::test {
+namespace {
+
+class ProductMatrix : public WithNvrtc<testing::TestWithParam<const char*>> {
+ protected:
+  // Of each launch; empty where one does not compile.
+  std::vector<jit::CubinInfo> compiled(const search::Scheduled& made) {
+    const ir::GpuTarget target = *ir::find_gpu_target(GetParam());
+    const auto cut = search::cut_launches(made.kernel);
+    EXPECT_TRUE(cut.ok()) << cut.status().to_string();
+    std::vector<jit::CubinInfo> out;
+    for (const ir::Leaf& leaf : cut->leaves) {
+      const auto program = jit::lower_device(leaf);
+      EXPECT_TRUE(program.ok()) << program.status().to_string() << leaf.text;
+      const auto code = nvrtc->compile(*program, "lathe_leaf", target);
+      ++kernels_;
+      EXPECT_TRUE(code.ok()) << code.status().message() << what(made);
+      if (!code.ok()) {
+        ++(code.status().message().find("spill") != std::string::npos ? spills_ : warnings_);
+        return {};
+      }
+      EXPECT_EQ(code->log, "") << what(made);
+      EXPECT_EQ(code->info.local, 0) << what(made);
+      EXPECT_EQ(code->info.sm, target.sm);
+      warnings_ += !code->log.empty();
+      out.push_back(code->info);
+    }
+    return out;
+  }
+  static std::string what(const search::Scheduled& made) {
+    return "\n" + std::string(GetParam()) + "\n" + to_text(made.schedule);
+  }
+  // The launch that adds up parts loads four of them before it adds, and whatever follows.
+  void expect_parts(const std::vector<jit::CubinInfo>& launches, bool shared, int64_t others,
+                    const search::Scheduled& made) {
+    ASSERT_EQ(launches.size(), shared ? 2u : 1u) << what(made);
+    shared_ += shared;
+    if (shared) expect(launches[1].loads.bits128, 4 + others, "loads of parts", made);
+  }
+  void expect(int64_t got, int64_t want, const char* of, const search::Scheduled& made) {
+    EXPECT_EQ(got, want) << of << what(made);
+    opcode_failures_ += got != want;
+  }
+  void TearDown() override {
+    RecordProperty("kernels", kernels_);
+    RecordProperty("spills", spills_);
+    RecordProperty("warnings", warnings_);
+    RecordProperty("opcode_failures", opcode_failures_);
+  }
+  int kernels_ = 0, spills_ = 0, warnings_ = 0, opcode_failures_ = 0, shared_ = 0;
+};
+
+TEST_P(ProductMatrix, FewLinesAreLoadedSeveralVectorsAtOnce) {
+  struct Form {
+    std::string text;
+    int64_t m, n, k;
+    bool shared, biased;
+    int64_t lines;  // of the few, of which terms are neighbours
+  };
+  std::vector<Form> forms;
+  for (const bool terms_last : {false, true}) {
+    const std::string f32 = terms_last ? kTurnedProduct : kProduct;
+    for (const int64_t few : {1, 2, 4, 8}) forms.push_back({f32, few, 32768, 4096, false, true, few});
+    forms.push_back({f32, 1, 512, 16384, true, true, 1});
+    forms.push_back({f32, 32768, 2, 4096, false, true, terms_last ? 2 : 0});
+    for (const char* type : {"bf16", "f16"}) {
+      const std::string half = tensor_product(type, false, terms_last);
+      forms.push_back({half, 1, 65536, 4096, false, false, 1});
+      forms.push_back({half, 3, 512, 16384, true, false, 4});
+    }
+  }
+  const ir::GpuTarget target = *ir::find_gpu_target(GetParam());
+  for (const Form& form : forms) {
+    const search::GeneralKernel general = search::general_kernel(kernel_of(form.text));
+    const ir::SymbolValues sizes = sizes_of(general, {{"M", form.m}, {"N", form.n}, {"K", form.k}});
+    const auto made = search::gemv_schedule(general, sizes, target);
+    ASSERT_TRUE(made.ok()) << made.status().to_string() << form.text;
+    const std::vector<jit::CubinInfo> launches = compiled(*made);
+    if (launches.empty()) continue;
+    expect_parts(launches, form.shared, form.biased, *made);
+    const int64_t at_once = made->schedule.knobs.at("at_once"), few = made->schedule.knobs.at("few");
+    EXPECT_EQ(at_once, 4);
+    // Of the large operand; where its terms are neighbours, of the few lines, where its lines are, of the bias.
+    const bool terms_last = made->schedule.knobs.at("terms_last") != 0;
+    const int64_t others = terms_last ? at_once * form.lines : form.biased && !form.shared ? few : 0;
+    expect(launches[0].loads.bits128, at_once + others, "loads", *made);
+    EXPECT_EQ(launches[0].barriers + launches[0].async_copies, 0) << what(*made);
+    EXPECT_LE(launches[0].registers, few > 1 ? 168 : 96) << what(*made);
+  }
+  EXPECT_GE(shared_, 4);
+}
+
+TEST_P(ProductMatrix, TilesWhoseSumsBlocksShare) {
+  struct Form {
+    const char* text;
+    int64_t m, n, k;
+  };
+  const Form forms[] = {{kProduct, 64, 64, 16384},    {kTurnedProduct, 64, 64, 16384},
+                        {kProduct, 16, 512, 8192},    {kTurnedProduct, 256, 256, 4096},
+                        {kProduct, 4096, 4096, 4096}, {kTurnedProduct, 100, 1000, 999}};
+  const ir::GpuTarget target = *ir::find_gpu_target(GetParam());
+  for (const Form& form : forms) {
+    const search::GeneralKernel general = search::general_kernel(kernel_of(form.text));
+    const ir::SymbolValues sizes = sizes_of(general, {{"M", form.m}, {"N", form.n}, {"K", form.k}});
+    const auto tiles = search::tiles_of_product(general, sizes, target);
+    ASSERT_TRUE(tiles.ok()) << tiles.status().to_string();
+    const search::ProductTile& t = tiles->front();
+    const auto made = search::product_schedule(general, t);
+    ASSERT_TRUE(made.ok()) << made.status().to_string();
+    const std::vector<jit::CubinInfo> launches = compiled(*made);
+    if (launches.empty()) continue;
+    expect_parts(launches, t.terms > 0, 1, *made);
+    const jit::CubinInfo& info = launches[0];
+    expect(info.stores.bits128, t.thread_rows * t.thread_columns / 4, "stores", *made);
+    EXPECT_GE(info.fma, t.thread_rows * t.thread_columns * t.depth) << what(*made);
+    EXPECT_GT(info.async_copies, 0) << what(*made);
+  }
+  EXPECT_GE(shared_, 3);
+}
+INSTANTIATE_TEST_SUITE_P(Gpu, ProductMatrix, testing::Values("a100", "l40s", "h200", "rtx5090"),
+                         [](const auto& info) { return std::string(info.param); });
+
+}  // namespace
+}  // namespace lathe::test
