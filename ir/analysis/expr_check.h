@@ -14,7 +14,7 @@ class ExprChecker {
   ExprChecker(const Kernel& kernel, const std::vector<const Stmt*>& scopes, const Ranges* ranges)
       : kernel_(kernel), scopes_(scopes), ranges_(ranges) {}
 
-  // Called for every load, with the selects around it; of those whose first value it is in, `holding` are the conditions.
+  // Called for every load; `guarded` under a select, `holding`: the conditions of those whose first value it is in.
   std::function<Status(const ExprNode& load, bool guarded, const std::vector<Expr>& holding)> on_load;
 
   Status check(const Expr& e) { return visit(e, 0, false); }

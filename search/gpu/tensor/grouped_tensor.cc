@@ -1,9 +1,9 @@
 // See grouped_tensor.h.
 #include "search/gpu/tensor/grouped_tensor.h"
 
-#include "search/gpu/group_form.h"
 #include "search/gpu/tensor/tensor_moves.h"
 #include "search/gpu/tile_moves.h"
+#include "search/gpu/weights/group_form.h"
 
 namespace lathe::search {
 

@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <bit>
 
-#include "search/gpu/group_form.h"
 #include "search/gpu/tile_moves.h"
+#include "search/gpu/weights/group_form.h"
 
 namespace lathe::search {
 

@@ -1,5 +1,5 @@
 // See group_form.h.
-#include "search/gpu/group_form.h"
+#include "search/gpu/weights/group_form.h"
 
 #include <algorithm>
 
