@@ -86,7 +86,11 @@ Status ExprChecker::visit(const Expr& e, int depth, bool guarded) {
     return invalid("expressions: {} has {} arguments, expected {}", info.id, e->args.size(), info.arity);
   }
   for (size_t i = 0; i < e->args.size(); ++i) {
-    LATHE_RETURN_IF_ERROR(visit(e->args[i], depth + 1, guarded || (e->op == Op::k_select && i > 0)));
+    const bool chosen = e->op == Op::k_select && i > 0;
+    if (chosen && i == 1) holding_.push_back(e->args[0]);
+    const Status status = visit(e->args[i], depth + 1, guarded || chosen);
+    if (chosen && i == 1) holding_.pop_back();
+    LATHE_RETURN_IF_ERROR(status);
   }
   LATHE_RETURN_IF_ERROR(check_name(*e));
   if (e->op != Op::k_load) return check_types(*e);
@@ -102,7 +106,7 @@ Status ExprChecker::visit(const Expr& e, int depth, bool guarded) {
   if (e->type != buffer->type) {
     return invalid("types: load {} is {}, the buffer is {}", shown(*e), dtype_name(e->type), dtype_name(buffer->type));
   }
-  return on_load ? on_load(*e, guarded) : Status();
+  return on_load ? on_load(*e, guarded, holding_) : Status();
 }
 
 Status ExprChecker::check_count(const ExprNode& shift) const {

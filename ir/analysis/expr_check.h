@@ -14,8 +14,8 @@ class ExprChecker {
   ExprChecker(const Kernel& kernel, const std::vector<const Stmt*>& scopes, const Ranges* ranges)
       : kernel_(kernel), scopes_(scopes), ranges_(ranges) {}
 
-  // Called for every load; `guarded` under a select.
-  std::function<Status(const ExprNode& load, bool guarded)> on_load;
+  // Called for every load; `guarded` under a select, `holding`: the conditions of those whose first value it is in.
+  std::function<Status(const ExprNode& load, bool guarded, const std::vector<Expr>& holding)> on_load;
 
   Status check(const Expr& e) { return visit(e, 0, false); }
   // Also of type i64.
@@ -34,6 +34,7 @@ class ExprChecker {
   const Kernel& kernel_;
   const std::vector<const Stmt*>& scopes_;
   const Ranges* ranges_;
+  std::vector<Expr> holding_;
 };
 
 }  // namespace lathe::ir

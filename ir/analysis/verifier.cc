@@ -92,11 +92,11 @@ class Verifier {
 
   ExprChecker checker() {
     ExprChecker out(kernel_, scopes_, &ranges_);
-    out.on_load = [this](const ExprNode& load, bool guarded) -> Status {
+    out.on_load = [this](const ExprNode& load, bool guarded, const std::vector<Expr>& holding) -> Status {
       read_.insert(load.name);
       note_thread(*kernel_.find_buffer(load.name), true);
       if (guarded && bounds_ == Bounds::sampled) return {};
-      return check_bounds(*kernel_.find_buffer(load.name), load.args);
+      return check_bounds(*kernel_.find_buffer(load.name), load.args, holding);
     };
     return out;
   }
@@ -362,13 +362,14 @@ class Verifier {
     return {};
   }
 
-  Status check_bounds(const Buffer& b, const std::vector<Expr>& index) {
+  // holding: conditions that hold there.
+  Status check_bounds(const Buffer& b, const std::vector<Expr>& index, const std::vector<Expr>& holding = {}) {
     for (size_t d = 0; d < index.size(); ++d) {
       const Expr& i = index[d];
       const Expr& size = b.dims[d];
       if (!size && bounds_ == Bounds::proven)
         return invalid("bounds: buffer {}: the size of dimension {} is not stated", b.name, d);
-      if (!size || idle_ > 0 || known_inside(i, size)) continue;
+      if (!size || idle_ > 0 || known_inside(i, size) || kept_inside(i, size, holding)) continue;
       const std::string witness = leaves_buffer(i, size);
       if (!witness.empty()) {
         return invalid("bounds: buffer {}: dimension {}: index {} {}", b.name, d, print(i), witness);
@@ -388,6 +389,14 @@ class Verifier {
     if (!known && !proven_inside(index, size)) return false;
     if (!known) inside_.emplace_back(index, size);
     return true;
+  }
+
+  // Where a < b, and so i < i - a + b.
+  bool kept_inside(const Expr& index, const Expr& size, const std::vector<Expr>& holding) const {
+    return std::any_of(holding.begin(), holding.end(), [&](const Expr& c) {
+      return c->op == Op::k_lt && c->args[0]->type == DType::i64 && proves_le(Expr(0), index, ranges_) &&
+             proves_le(simplify(index - c->args[0] + c->args[1], ranges_), size, ranges_);
+    });
   }
 
   // Intervals settle most at little cost; the prover knows more of edges.

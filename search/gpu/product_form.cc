@@ -101,7 +101,7 @@ ProductShape shape_of(const ProductForm& form, const SymbolValues& sizes) {
   return out;
 }
 
-void tile_result(MoveList& list, const ProductForm& form, int64_t rows, int64_t columns, int64_t depth) {
+void tile_result(MoveList& list, const ProductForm& form, int64_t rows, int64_t columns, int64_t depth, bool apart) {
   const std::string &m = form.m->iter, &n = form.n->iter, &k = form.k->iter;
   list.move("tile_scope {0} {1} tail=mask as {0}b,{0}i", m, rows);
   list.move("tile_scope {0} {1} tail=mask as {0}b,{0}i", n, columns);
@@ -113,7 +113,8 @@ void tile_result(MoveList& list, const ProductForm& form, int64_t rows, int64_t 
   list.move("move_to_register {} {}b", form.sum, n);
   list.move("swap_scopes {}ik {}", n, k);
   list.move("swap_scopes {}ik {}", m, k);
-  list.move("tile_scope {0} {1} tail=peel as {0}0,{0}1,{0}2", k, depth);
+  if (apart) list.move("tile_scope {0} {1} tail=peel as {0}0,{0}1,{0}2", k, depth);
+  if (!apart) list.move("tile_scope {0} {1} tail=mask as {0}0,{0}1", k, depth);
 }
 
 }  // namespace lathe::search

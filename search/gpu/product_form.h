@@ -38,6 +38,7 @@ ProductShape shape_of(const ProductForm& form, const ir::SymbolValues& sizes);
 
 // Tiles of the result, where sums start, grow and are used apart from each other, and steps of so many terms:
 //   mb { nb { mi { ni } | k0 { k1 { mik { nik } } } k2 { .. } | mie { nie } } }
-void tile_result(MoveList& list, const ProductForm& form, int64_t rows, int64_t columns, int64_t depth);
+// apart: the last terms, k2; else the last step is a short one.
+void tile_result(MoveList& list, const ProductForm& form, int64_t rows, int64_t columns, int64_t depth, bool apart);
 
 }  // namespace lathe::search

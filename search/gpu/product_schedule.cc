@@ -48,7 +48,7 @@ class Writer {
     list_.knob("thread_columns", t_.thread_columns);
     if (stages_ > 1) list_.knob("stages", stages_);
     if (t_.terms > 0) split_sum(list_, summed_, t_.terms);
-    tile_result(list_, p_, t_.rows, t_.columns, t_.depth);
+    tile_result(list_, p_, t_.rows, t_.columns, t_.depth, true);
     stage();
     // The scopes of all sums; with stages, the last steps are apart.
     std::vector<std::string> sums = {"i", "ik", "ik_t"};

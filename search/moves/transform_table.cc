@@ -50,6 +50,17 @@ const std::vector<Transform>& transforms() {
        .apply = apply_pad_scope,
        .propose = propose_pad_scope,
        .where = Where::gpu},
+      {.name = "fill_scope",
+       .args = "scope",
+       .picture = "for i < E: t[i] = x; for j < E: u[j] = y; for k < E: c += t[k] * u[k]   (E at most T)\n"
+                  "  ->  for i < T: t[i] = select(i < E, x, 0); for j < T: u[j] = select(j < E, y, 0); for k < T: c += "
+                  "t[k] * u[k]",
+       .numeric = kReassociate,
+       .preconditions = {"each factor must be what one nest of as many iterations gives a temporary, before the scope "
+                         "and in the same iteration of those around, for nothing else"},
+       .apply = apply_fill_scope,
+       .propose = propose_fill_scope,
+       .where = Where::gpu},
       {.name = "level_scope",
        .args = "scope outer as row,once",
        .picture = "for t < B: for i < E(t): S(base(t) + i)\n"

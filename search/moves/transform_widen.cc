@@ -286,6 +286,11 @@ std::string Widening::changes_something() {
   std::vector<ScopePath> scopes;
   for (const Access& a : collect_accesses(kernel_.body, {}, &name)) {
     after = after || a.scopes.back() == &site_.scope();
+    // They are filled before the scope that reads them, or what is around it in an iteration of the outer scope.
+    const bool filled =
+        site_.outer.size() > over_ + 1 && a.scopes.size() > over_ + 1 && a.scopes[over_ + 1] == site_.outer[over_ + 1];
+    if (!after && a.write && filled && !within(row, a))
+      return fmt::format("`{}` at {} may be written once further cells are filled", name, print(a.index[row.dim]));
     if (!after) continue;
     if (!scopes.empty() && scopes.back() == a.scopes) continue;
     const Stmt& scope = *a.scopes.back();

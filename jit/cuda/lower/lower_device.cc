@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "ir/analysis/dependence.h"
+#include "ir/analysis/filled.h"
 #include "ir/base/gpu_target.h"
 #include "ir/core/names.h"
 #include "ir/core/text_form.h"
@@ -69,8 +70,10 @@ void DeviceLowering::find_copied() {
     if (b.place != ir::Place::reg || dtype_bytes(b.type) != 2 || b.dims.size() < 2) continue;
     const auto all = ir::collect_accesses(kernel_.body, {}, &b.name);
     const bool copies = std::all_of(all.begin(), all.end(), [&](const ir::Access& a) {
-      return !a.write || (a.op == ir::AssignOp::set && a.stmt->value->op == Op::k_load &&
-                          kernel_.find_buffer(a.stmt->value->name)->place == ir::Place::in);
+      if (!a.write) return true;
+      const Expr& value = ir::unfilled(a.stmt->value);
+      return a.op == ir::AssignOp::set && value->op == Op::k_load &&
+             kernel_.find_buffer(value->name)->place == ir::Place::in;
     });
     if (copies) copied_.insert(b.name);
   }
@@ -401,78 +404,6 @@ Status DeviceLowering::block(const Stmt& s, int64_t threads, List& to) {
   LATHE_RETURN_IF_ERROR(inside(s, [&] { return body(s.body, below, whole ? to : when.body); }));
   --block_depth_;
   if (!whole) to.push_back(std::move(when));
-  return {};
-}
-
-// Where lanes are stored one by one, registers of two that nothing else stores to start anew: what they held before,
-// which nobody reads, is not kept for the halves.
-Status DeviceLowering::clear_registers(const Stmt& s, int64_t lanes, List& to) {
-  for (const Stmt& a : s.body) {
-    const DevicePlace& target = place_of_.at(a.target);
-    if (target.space != Space::local || lanes % 2 != 0) continue;
-    const auto all = ir::collect_accesses(kernel_.body, {}, &a.target);
-    if (std::count_if(all.begin(), all.end(), [](const ir::Access& x) { return x.write; }) != 1) continue;
-    std::vector<DevicePlace> places;
-    vector_ = &s;
-    lanes_ = static_cast<int>(lanes);
-    places_ = &places;
-    Result<DeviceStmt> store = ir::internal_error("no place");
-    (void)inside(s, [&] {
-      store = access(a.target, a.index, to);
-      return Status();
-    });
-    vector_ = nullptr;
-    lanes_ = 1;
-    places_ = nullptr;
-    LATHE_RETURN_IF_ERROR(store.status());
-    if (!ir::is_const_int(store->step, 1) || !ir::proves_divisible(store->places[0].offset, 2, ranges_)) continue;
-    store->kind = DeviceStmt::Kind::store;
-    store->bits = true;
-    store->operands = {{-1, 0}};
-    to.push_back(std::move(*store));
-  }
-  return {};
-}
-
-// Statements of a @vector scope, all lanes at once where that is possible.
-Status DeviceLowering::vector(const Stmt& s, int64_t threads, List& to) {
-  const int64_t lanes = ir::interval(s.extent, ranges_).hi;
-  if (lanes < 1 || lanes > kMaxLanes || (lanes & (lanes - 1)) != 0)
-    return unsupported("vector scope {} of {} elements, expected 1, 2, 4, 8 or 16", s.iter, lanes);
-  const bool moves = std::all_of(s.body.begin(), s.body.end(), [&](const Stmt& a) { return moves_halves(a); });
-  const bool alike = ir::running_sums(kernel_, s).empty() && take_ahead(s, to).ok();
-  List single;
-  if (moves && lanes > 1) LATHE_RETURN_IF_ERROR(clear_registers(s, lanes, single));
-  LATHE_RETURN_IF_ERROR(loop(s, threads, single));
-  if (lanes == 1 || !alike) {
-    std::move(single.begin(), single.end(), std::back_inserter(to));
-    return {};
-  }
-  DeviceStmt wide;
-  wide.kind = DeviceStmt::Kind::aligned;
-  wide.lanes = static_cast<int>(lanes);
-  if (!ir::is_const_int(s.extent)) wide.integer = guard_of(Expr(lanes - 1), s.extent, ranges_);
-  if (wide.integer) {
-    LATHE_ASSIGN(wide.integer, taken(wide.integer, to));
-  }
-  vector_ = &s;
-  lanes_ = wide.lanes;
-  places_ = &wide.places;
-  const Status lowered = inside(s, [&] { return body(s.body, threads, wide.body); });
-  vector_ = nullptr;
-  lanes_ = 1;
-  places_ = nullptr;
-  LATHE_RETURN_IF_ERROR(lowered);
-  if (wide.places.empty() && !wide.integer) {
-    std::move(wide.body.begin(), wide.body.end(), std::back_inserter(to));
-    return {};
-  }
-  if (wide.places.empty()) {
-    wide.kind = DeviceStmt::Kind::when;
-    wide.lanes = 1;
-  }
-  wide.otherwise = std::move(single);
-  to.push_back(std::move(wide));
   return {};
 }
 

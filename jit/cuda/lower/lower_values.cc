@@ -1,6 +1,7 @@
 // What statements of a device leaf compute, in values of a thread, and where their elements lie.
 #include <algorithm>
 
+#include "ir/analysis/filled.h"
 #include "ir/core/names.h"
 #include "ir/core/text_form.h"
 #include "jit/cuda/lower/lowering.h"
@@ -173,7 +174,8 @@ Result<DeviceStmt> DeviceLowering::access(const std::string& name, const std::ve
 }
 
 bool DeviceLowering::moves_halves(const ir::Stmt& s) const {
-  if (s.kind != ir::Stmt::Kind::assign || s.op != AssignOp::set || s.value->op != Op::k_load) return false;
+  if (s.kind != ir::Stmt::Kind::assign || s.op != AssignOp::set || ir::unfilled(s.value)->op != Op::k_load)
+    return false;
   if (!tensor_ && copied_.count(s.target) == 0) return false;
   const ir::Buffer& target = *kernel_.find_buffer(s.target);
   return is_half(target.type) && !ir::is_param(target.place);
@@ -234,6 +236,7 @@ void DeviceLowering::once(List&& what, int64_t threads, List& to) {
 }
 
 Status DeviceLowering::assign(const ir::Stmt& s, int64_t threads, List& to) {
+  if (&ir::unfilled(s.value) != &s.value) return assign_filled(s, threads, to);
   if (plan_.rings.count(s.target) != 0) {
     bool copied = false;
     LATHE_RETURN_IF_ERROR(copy(s, threads, to, &copied));

@@ -35,6 +35,15 @@ class DeviceLowering {
   ir::Status block(const ir::Stmt& s, int64_t threads, List& to);
   ir::Status vector(const ir::Stmt& s, int64_t threads, List& to);
   ir::Status clear_registers(const ir::Stmt& s, int64_t lanes, List& to);
+  struct FilledLanes {
+    std::vector<ir::Stmt> values;  // the statements where all lanes are inside
+    ir::Expr all, none;            // null: always; never
+    bool alike = true;             // lanes go on along the bound
+  };
+  FilledLanes filled_lanes(const ir::Stmt& s, int64_t lanes) const;
+  // What f makes is of all lanes of a vector scope together. places: that must be aligned for it.
+  template <class F>
+  ir::Status at_once(const ir::Stmt& s, int lanes, std::vector<DevicePlace>& places, F f);
   // What a warp does together (lower_tensor.cc).
   ir::Status tensor(const ir::Stmt& s, int64_t threads, List& to);
   ir::Result<DevicePlace> element(const std::string& buffer, const std::vector<ir::Expr>& index,
@@ -94,6 +103,9 @@ class DeviceLowering {
   std::vector<ir::Expr> named(const std::string& buffer, const std::vector<ir::Expr>& index) const;
   ir::Result<DeviceStmt> access(const std::string& name, const std::vector<ir::Expr>& index, List& to);
   ir::Status assign(const ir::Stmt& s, int64_t threads, List& to);
+  // A value that is 0 beyond a bound.
+  ir::Status assign_filled(const ir::Stmt& s, int64_t threads, List& to);
+  ir::Status store_zero(const ir::Stmt& s, int64_t threads, List& to);
   // A statement that moves elements of 2 bytes into registers or shared memory as they are.
   bool moves_halves(const ir::Stmt& s) const;
   ir::Result<DeviceOperand> halves(const ir::Expr& load, List& to);
@@ -130,6 +142,18 @@ class DeviceLowering {
   int lanes_ = 1;
   std::vector<DevicePlace>* places_ = nullptr;  // that must be aligned for it
 };
+
+template <class F>
+ir::Status DeviceLowering::at_once(const ir::Stmt& s, int lanes, std::vector<DevicePlace>& places, F f) {
+  vector_ = &s;
+  lanes_ = lanes;
+  places_ = &places;
+  const ir::Status status = inside(s, f);
+  vector_ = nullptr;
+  lanes_ = 1;
+  places_ = nullptr;
+  return status;
+}
 
 template <class F>
 ir::Status DeviceLowering::inside(const ir::Stmt& s, F f) {

@@ -5,6 +5,7 @@
 #include <deque>
 
 #include "ir/analysis/dependence.h"
+#include "ir/analysis/filled.h"
 #include "ir/analysis/intrinsics.h"
 #include "ir/core/names.h"
 #include "ir/core/text_form.h"
@@ -82,8 +83,9 @@ class Planner {
     }
   }
   bool copies_input(const Stmt& s, ir::DType type) const {
-    if (s.value->op != ir::Op::k_load) return false;
-    const ir::Buffer& from = *leaf_.find_buffer(s.value->name);
+    const Expr& value = ir::unfilled(s.value);
+    if (value->op != ir::Op::k_load) return false;
+    const ir::Buffer& from = *leaf_.find_buffer(value->name);
     return ir::is_input(from.place) && from.type == type;
   }
 

@@ -7,6 +7,7 @@
 #include "search/gpu/chain_schedule.h"
 #include "search/gpu/gemv_schedule.h"
 #include "search/gpu/product_schedule.h"
+#include "search/gpu/tensor/grouped_tensor.h"
 #include "search/gpu/tensor/hopper_schedule.h"
 #include "search/gpu/tensor/tensor_schedule.h"
 
@@ -46,7 +47,12 @@ Result<std::vector<Scheduled>> device_candidates(const GeneralKernel& general, c
       if (out.size() < most) add(chain_schedule(general, sizes, block));
     }
   }
-  const std::string& recipe = out[0].schedule.recipe;
+  const std::string recipe = out[0].schedule.recipe;
+  if (const auto tiles = grouped_tiles_of(general, sizes, target); tiles.ok()) {
+    for (const TensorTile& tile : *tiles) {
+      if (out.size() < most) add(grouped_tensor(general, tile));
+    }
+  }
   if (recipe != "lines.1" && recipe != "groups.1" && recipe != "tensor.1" && recipe != "tiles.1") return out;
   add(gemv_schedule(general, sizes, target));
   for (const int64_t vectors : kOthersAtOnce) {

@@ -8,6 +8,7 @@
 #include "search/gpu/rows/columns_schedule.h"
 #include "search/gpu/rows/rows_schedule.h"
 #include "search/gpu/rows/scan_schedule.h"
+#include "search/gpu/tensor/grouped_tensor.h"
 #include "search/gpu/tensor/hopper_schedule.h"
 #include "search/gpu/tensor/tensor_schedule.h"
 #include "search/gpu/thread_schedule.h"
@@ -43,6 +44,7 @@ constexpr MakeSchedule kSchedules[] = {anywhere<decoded_schedule>,
                                        tensor_schedule,
                                        product_schedule,
                                        anywhere<outputs_schedule>,
+                                       grouped_tensor,
                                        anywhere<grouped_schedule>,
                                        anywhere<transpose_schedule>,
                                        anywhere<chain_schedule>,

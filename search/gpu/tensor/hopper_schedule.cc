@@ -48,7 +48,7 @@ class Writer {
     list_.knob("rows", t_.rows);
     list_.knob("columns", t_.columns);
     list_.knob("group_columns", t_.group_columns);
-    tile_result(list_, p_, t_.rows, t_.columns, kDepth);
+    tile_result(list_, p_, t_.rows, t_.columns, kDepth, true);
     list_.move("tile_scope {0}2 {1} tail=mask as {0}z,{0}y", k_, kTerms);
     stage();
     launch();

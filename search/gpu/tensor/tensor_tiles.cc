@@ -21,9 +21,11 @@ constexpr double kSharedCycle = 128;  // bytes of shared memory in a cycle
 constexpr double kIssue = 4;          // instructions of warps in a cycle
 constexpr double kChain = 40;         // cycles from a square's first read to its product
 
-// Of a step of so many terms, whichever way operands lie.
-int64_t staged(const TensorTile& t, int64_t depth) {
-  const auto of = [&](int64_t lines) { return 2 * std::max(lines * (depth + kPadding), depth * (lines + kPadding)); };
+// Of a step, whichever way operands lie.
+int64_t staged(const TensorTile& t) {
+  const auto of = [&](int64_t lines) {
+    return 2 * std::max(lines * (t.depth + kPadding), t.depth * (lines + kPadding));
+  };
   return of(t.rows) + of(t.columns);
 }
 int64_t sums(const TensorTile& t) { return t.warp_rows * t.warp_columns / kWarp; }
@@ -40,9 +42,7 @@ int64_t tiles_of(const TensorTile& t, const ProductShape& s) {
 
 }  // namespace
 
-int64_t shared_bytes(const TensorTile& t) { return t.stages * staged(t, t.depth) + staged(t, tail_depth(t)); }
-
-int64_t tail_depth(const TensorTile&) { return kSquare; }
+int64_t shared_bytes(const TensorTile& t) { return t.stages * staged(t); }
 
 ir::Status check_tile(const TensorTile& t) {
   for (const int64_t part : {t.rows, t.columns, t.depth, t.warp_rows, t.warp_columns}) {

@@ -22,8 +22,6 @@ const std::vector<TensorTile>& tensor_tiles();
 // INVALID, naming the rule: whole warps of at most 1024 threads; squares of 16 x 8; a depth of whole pairs of 16; parts
 // of whole steps; registers and shared memory of some GPU.
 ir::Status check_tile(const TensorTile& tile);
-// What is left after the last whole step is staged so many terms at a time.
-int64_t tail_depth(const TensorTile& tile);
 // Of a block.
 int64_t shared_bytes(const TensorTile& tile);
 

@@ -141,7 +141,7 @@ TEST(TensorTiles, RefusesWhatNoGpuRuns) {
   EXPECT_THAT(why({64, 20, 32, 32, 32}), HasSubstr("20 elements, expected a multiple of 8"));
   EXPECT_THAT(why({64, 48, 32, 32, 24}), HasSubstr("24 columns of a warp, expected 8 or a multiple of 16"));
   EXPECT_THAT(why({64, 64, 32, 32, 32, 9}), HasSubstr("9 stages, expected 1..8"));
-  EXPECT_THAT(why({128, 128, 64, 64, 32, 6}), HasSubstr("bytes of shared memory"));
+  EXPECT_THAT(why({128, 128, 64, 64, 32, 7}), HasSubstr("bytes of shared memory"));
   EXPECT_THAT(why({64, 64, 24, 32, 32}), HasSubstr("a depth of 24, expected a multiple of 32"));
   EXPECT_THAT(why({64, 64, 16, 32, 32}), HasSubstr("a depth of 16, expected a multiple of 32"));
   EXPECT_THAT(why({64, 64, 32, 48, 32}), HasSubstr("does not divide"));

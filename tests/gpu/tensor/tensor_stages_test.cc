@@ -57,6 +57,26 @@ TEST(TensorStages, OnTheEmulator) {
   RecordProperty("emulated", emulated);
 }
 
+// The last step is a short one: of one term, one under and over 16 and a step, and of many steps.
+TEST(TensorStages, EveryDepth) {
+  int emulated = 0;
+  for (const bool turn : {false, true}) {
+    const ir::Kernel naive = kernel_of(tensor_product(turn ? "f16" : "bf16", turn, !turn));
+    const search::GeneralKernel general = search::general_kernel(naive);
+    for (const int64_t stages : {1, 3}) {
+      const auto made = search::tensor_schedule(general, tile_of({16, 16, 32, 16, 16}, stages));
+      ASSERT_TRUE(made.ok()) << made.status().to_string();
+      for (const int64_t k : {1, 2, 15, 16, 17, 31, 33, 63, 64, 65, 1031}) {
+        const ir::SymbolValues s = {{"M", 9}, {"N", 17}, {"K", k}};
+        expect_values_kept(naive, general, made, s, kBf16);
+        expect_as_interpreted(made->kernel, sizes_of(general, s), kBf16);
+        emulated += 3;
+      }
+    }
+  }
+  RecordProperty("emulated", emulated);
+}
+
 TEST(TensorStages, EverySynchronisationIsNeeded) {
   const search::GeneralKernel general = search::general_kernel(kernel_of(tensor_product("bf16", false, true)));
   const ir::Kernel kernel = search::tensor_schedule(general, tile_of({32, 32, 32, 16, 32}, 3))->kernel;

@@ -10,14 +10,14 @@
 namespace lathe::search {
 namespace {
 
-constexpr int kShards = test::repetitions(10), kWalksPerShard = 2000;
+constexpr int kShards = test::repetitions(10), kWalksPerShard = 2200;
 constexpr int kMutationWalks = 6000;
 
 class RandomWalk : public testing::TestWithParam<int> {};
 
 TEST_P(RandomWalk, KeepsTheValues) {
   const std::vector<WalkKernel> kernels = walk_kernels(true);
-  ASSERT_EQ(kernels.size(), 12u);
+  ASSERT_EQ(kernels.size(), 13u);
   std::map<std::string, int> applied;
   for (int i = 0; i < kWalksPerShard; ++i) {
     const auto seed = static_cast<uint64_t>(GetParam()) * kWalksPerShard + static_cast<uint64_t>(i);
