@@ -81,7 +81,7 @@ Kernel* Decoder::linear_kernel(int64_t in, int64_t out, bool bias, const BlockFo
 
 Decoder::Linear Decoder::linear(const std::string& name, int64_t in, int64_t out, bool bias) {
   const GgufTensor& t = file_.tensor(name + ".weight", {count(in, 1), count(out, 1)});
-  Linear l{linear_kernel(in, out, bias, *t.format), {}, {}, nullptr, nullptr, in, out};
+  Linear l{linear_kernel(in, out, bias, *t.format), {}, {}, nullptr, nullptr, in, out, 0};
   if (t.format->lathe != nullptr && !decode_weights_) {
     l.plain = {t.data, {out, in / t.format->values * t.format->bytes}, 0, LATHE_DTYPE_U8};
   } else {
@@ -93,11 +93,40 @@ Decoder::Linear Decoder::linear(const std::string& name, int64_t in, int64_t out
   l.weight = l.kernel->pack(1, l.plain);
   Packing& packing = packing_[t.format->name];
   packing.seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  packing.stored += static_cast<int64_t>(count(in, out) / t.format->values * t.format->bytes);
+  const auto stored = static_cast<int64_t>(count(in, out) / t.format->values * t.format->bytes);
+  packing.stored += stored;
   packing.packed += static_cast<int64_t>(l.weight.bytes);
+  l.bytes = l.weight.layout_id != 0 ? static_cast<int64_t>(l.weight.bytes)
+            : l.decoded             ? in * out * static_cast<int64_t>(sizeof(float))
+                                    : stored;
   if (l.weight.layout_id != 0) l.decoded.reset();
   if (bias) l.bias = vector(name + ".bias", out);
   return l;
+}
+
+std::vector<const Decoder::Linear*> Decoder::linears() const {
+  std::vector<const Linear*> out = {&head_};
+  for (const Layer& l : layers_) out.insert(out.end(), {&l.q, &l.k, &l.v, &l.o, &l.gate, &l.up, &l.down});
+  return out;
+}
+
+double Decoder::step_bytes(int64_t position) const {
+  double bytes = 0;
+  for (const Linear* l : linears()) bytes += static_cast<double>(l->bytes);
+  for (int64_t i = 0; i < arch_.layers; ++i) {
+    const int64_t keys = arch_.global(i) ? position + 1 : std::min(position + 1, arch_.window);
+    bytes += 2.0 * static_cast<double>(keys * arch_.groups * arch_.head_size) * sizeof(float);
+  }
+  return bytes;
+}
+
+double Decoder::prompt_operations(int64_t ids) const {
+  double operations = 0;
+  for (const Linear* l : linears()) {
+    operations +=
+        2.0 * static_cast<double>(l->in) * static_cast<double>(l->out) * (l == &head_ ? 1.0 : static_cast<double>(ids));
+  }
+  return operations;
 }
 
 Floats Decoder::vector(const std::string& name, int64_t size) {

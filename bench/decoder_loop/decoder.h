@@ -32,6 +32,11 @@ class Decoder {
   };
   const std::map<std::string, Packing>& packing() const { return packing_; }
 
+  // Bytes that the step at a position reads at least: all weights as they are multiplied, and what is cached.
+  double step_bytes(int64_t position) const;
+  // Operations of the products with weights of a prompt of so many ids, with logits after the last one.
+  double prompt_operations(int64_t ids) const;
+
   int64_t vocabulary() const { return arch_.vocabulary; }
   int64_t most_rows() const { return chunk_; }
   // Forgets the sequence.
@@ -51,6 +56,7 @@ class Decoder {
     Floats decoded;  // then, of a format that Lathe does not name
     Floats bias;     // may be null
     int64_t in, out;
+    int64_t bytes;  // of the weight as it is multiplied
   };
   struct Layer {
     Linear q, k, v, o, gate, up, down;
@@ -61,6 +67,8 @@ class Decoder {
     Floats cosines, sines;
   };
 
+  // All products with weights.
+  std::vector<const Linear*> linears() const;
   Linear linear(const std::string& name, int64_t in, int64_t out, bool bias);
   Floats vector(const std::string& name, int64_t size);
   Kernel* linear_kernel(int64_t in, int64_t out, bool bias, const BlockFormat& format);

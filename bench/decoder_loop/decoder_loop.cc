@@ -16,6 +16,7 @@
 #include "bench/decoder_loop/check.h"
 #include "bench/decoder_loop/decoder.h"
 #include "bench/decoder_loop/ragged.h"
+#include "bench/decoder_loop/shares.h"
 
 namespace lathe::decoder {
 namespace {
@@ -69,6 +70,7 @@ struct Settings {
   std::string file, prompts, reference;
   int64_t tokens = 32, ragged = 0;
   int threads = 1;
+  double tune = 0;
   bool json = false, digests = false, f32 = false, quantised = false;
 };
 
@@ -129,9 +131,11 @@ void generate(const GgufFile& file, Context& context, const Settings& s) {
   }
 }
 
-void seal(Context& context) {
+// The searches so far: what follows is counted from there.
+uint64_t seal(Context& context) {
   lathe_error e{};
   if (lathe_seal(context.handle(), LATHE_SEAL_FALLBACK, &e) != LATHE_STATUS_OK) throw Problem(e.message);
+  return context.counter("searches");
 }
 
 void print(const nlohmann::json& row, bool json) {
@@ -160,15 +164,16 @@ void check(const GgufFile& file, Context& context, const Settings& s) {
   // Every shape once, so that nothing is left to be made after the seal.
   decoder.append(sequence(0), false, logits);
   decoder.restart();
-  seal(context);
+  const uint64_t searched = seal(context);
   Distance distance;
-  double prefill = 0, decode = 0;
+  Measured measured;
   for (uint64_t i = 0; i < reference.sequences; ++i) {
     const std::vector<int32_t> ids = sequence(i);
     decoder.restart();
     Clock::time_point start = Clock::now();
     decoder.append(ids, false, logits);
-    prefill += seconds_since(start);
+    measured.prompt_seconds += seconds_since(start);
+    measured.prompt_operations += decoder.prompt_operations(length);
     decoder.restart();
     decoder.append({ids.begin(), ids.begin() + half}, true, logits);
     for (int64_t t = 0; t < length; ++t) {
@@ -176,7 +181,8 @@ void check(const GgufFile& file, Context& context, const Settings& s) {
       if (t >= half) {
         start = Clock::now();
         decoder.append({ids[at]}, false, logits);
-        decode += seconds_since(start);
+        measured.step_seconds += seconds_since(start);
+        measured.step_bytes += decoder.step_bytes(t);
       }
       const float* own = logits.data() + (t < half ? t * decoder.vocabulary() : 0);
       distance.add(own, reference.at(i, at), reference.vocabulary, t + 1 < length ? ids[at + 1] : -1);
@@ -184,8 +190,8 @@ void check(const GgufFile& file, Context& context, const Settings& s) {
   }
   const auto sequences = static_cast<double>(reference.sequences);
   const char* kind = s.quantised ? "quantised" : "exact";
-  nlohmann::json row = {{"prefill_tokens_s", sequences * static_cast<double>(length) / prefill},
-                        {"decode_tokens_s", sequences * static_cast<double>(length - half) / decode},
+  nlohmann::json row = {{"prefill_tokens_s", sequences * static_cast<double>(length) / measured.prompt_seconds},
+                        {"decode_tokens_s", sequences * static_cast<double>(length - half) / measured.step_seconds},
                         {std::string("kl_") + kind, distance.divergence()},
                         {std::string("top1_") + kind, distance.same_choice()},
                         {"top1_positions", distance.clear()},
@@ -194,15 +200,17 @@ void check(const GgufFile& file, Context& context, const Settings& s) {
                         {"nll_worst_difference", distance.worst_log_likelihood()},
                         {"logit_worst_error", distance.worst_logit()},
                         {"compiles_after_seal", context.counter("compiles_after_seal")},
-                        {"searches", context.counter("searches")},
+                        {"searches", context.counter("searches") - searched},
                         {"peak_gib", peak_gib()}};
   add_packing(decoder.packing(), &row);
+  add_shares(measured, s.threads, s.quantised, &row);
   print(row, s.json);
 }
 
 void ragged(const GgufFile& file, Context& context, const Settings& s) {
   const Clock::time_point start = Clock::now();
-  const RaggedResult r = run_ragged(file, context, s.ragged, 1, s.f32, [&] { seal(context); });
+  uint64_t searched = 0;
+  const RaggedResult r = run_ragged(file, context, s.ragged, 1, s.f32, [&] { searched = seal(context); });
   nlohmann::json row = {{"batches", r.batches},
                         {"sequences", r.sequences},
                         {"ids", r.ids},
@@ -211,7 +219,7 @@ void ragged(const GgufFile& file, Context& context, const Settings& s) {
                         {"same_choice", r.same_choice},
                         {"logit_worst_error", r.worst_error},
                         {"compiles_after_seal", context.counter("compiles_after_seal")},
-                        {"searches", context.counter("searches")},
+                        {"searches", context.counter("searches") - searched},
                         {"peak_gib", peak_gib()}};
   add_packing(r.packing, &row);
   print(row, s.json);
@@ -245,6 +253,8 @@ int run(int argc, char** argv) {
   CLI::Option* f32 =
       app.add_flag("--f32", s.f32, "decode the weights to f32 first, rather than multiply by what the file has");
   app.add_flag("--quantised", s.quantised, "round activations to bytes where weights are of few bits")->excludes(f32);
+  app.add_option("--tune", s.tune, "seconds to search each kernel as it is made; the store keeps what is found")
+      ->check(CLI::Range(0.0, 1e6));
   app.add_flag("--json", s.json, "one object on standard output, for each prompt or for the check");
   prompts->excludes(reference)->excludes(digest);
   reference->excludes(digest);
@@ -262,7 +272,7 @@ int run(int argc, char** argv) {
       digests(file);
       return 0;
     }
-    Context context(s.threads, s.quantised);
+    Context context(s.threads, s.quantised, s.tune);
     if (s.ragged > 0) {
       ragged(file, context, s);
     } else if (s.reference.empty()) {

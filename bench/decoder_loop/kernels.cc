@@ -60,7 +60,8 @@ Floats reserve_bytes(uint64_t bytes) {
   return Floats(memory);
 }
 
-Context::Context(int threads, bool quantised) : threads_(threads), quantised_(quantised) {
+Context::Context(int threads, bool quantised, double tune_seconds)
+    : threads_(threads), quantised_(quantised), tune_seconds_(tune_seconds) {
   lathe_context_options options = LATHE_CONTEXT_OPTIONS_INIT;
   options.own_threads = threads;
   lathe_error e{};
@@ -139,6 +140,10 @@ Kernel::Kernel(Context& context, const char* name, const std::vector<Operand>& i
   policy.cold = 1;
   if (context.quantised())
     policy.allowed = LATHE_CLASS_REASSOCIATE | LATHE_CLASS_CONTRACT | LATHE_CLASS_QUANTISED_ACTIVATIONS;
+  if (context.tune_seconds() > 0) {
+    policy.wait = LATHE_WAIT_TUNED;
+    policy.deadline_ns = static_cast<uint64_t>(context.tune_seconds() * 1e9);
+  }
   lathe_error e{};
   check(lathe_resolve(context.handle(), graph.finish(result), &policy, &kernel_, nullptr, &e), e);
 }

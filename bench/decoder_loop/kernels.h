@@ -23,8 +23,9 @@ inline Floats reserve(uint64_t floats) { return reserve_bytes(floats * sizeof(fl
 
 class Context {
  public:
-  // quantised: products of bytes where weights are of few bits.
-  Context(int threads, bool quantised);
+  // quantised: products of bytes where weights are of few bits. tune_seconds: what the measuring worker has for each
+  // kernel as it is made; 0: default Schedules, where the store has none.
+  Context(int threads, bool quantised, double tune_seconds);
   ~Context();
   Context(const Context&) = delete;
   Context& operator=(const Context&) = delete;
@@ -32,6 +33,7 @@ class Context {
   lathe_context* handle() const { return context_; }
   int threads() const { return threads_; }
   bool quantised() const { return quantised_; }
+  double tune_seconds() const { return tune_seconds_; }
   uint64_t counter(const char* name) const;
   // Of at least that size, until the next call asks.
   void* workspace(uint64_t bytes);
@@ -40,6 +42,7 @@ class Context {
   lathe_context* context_ = nullptr;
   int threads_;
   bool quantised_;
+  double tune_seconds_;
   Floats workspace_;
   uint64_t workspace_bytes_ = 0;
 };
