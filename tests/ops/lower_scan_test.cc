@@ -105,9 +105,9 @@ TEST(Lower, CumsumOfEveryShape) {
   for (const int64_t rows : {0, 3}) check(g, {{"M", rows}, {"N", 7}});
   const auto lowered = lower(*finish(g));
   ASSERT_EQ(lowered->kernels.size(), 1u);
-  EXPECT_EQ(
-      ir::print(lowered->kernels[0].kernel),
-      R"(kernel scale_cumsum_add(e0: f32[M, N] in, e1: f32[M, N] in, d: f32[M, N] out) family scan where M in 0..64, N in 0..64
+  EXPECT_EQ(ir::print(lowered->kernels[0].kernel),
+            R"(kernel scale_cumsum_add(e0: f32[M, N] in, e1: f32[M, N] in, d: f32[M, N] out) family scan )"
+            R"(where M in 0..64, N in 0..64
   a: f32[M] heap
   for b < M [row]:
     a[b] = 0.0
@@ -134,9 +134,9 @@ TEST(Lower, CumsumOfEveryAxis) {
   for (const int64_t rows : {0, 3}) check(g, {{"M", rows}, {"N", 7}});
   const auto lowered = lower(*finish(g));
   ASSERT_EQ(lowered->kernels.size(), 1u);
-  EXPECT_EQ(
-      ir::print(lowered->kernels[0].kernel),
-      R"(kernel scale_cumsum_add(e0: f32[M, N] in, e1: f32[N] in, d: f32[1, M, N] out) family scan where M in 0..64, N in 0..64
+  EXPECT_EQ(ir::print(lowered->kernels[0].kernel),
+            R"(kernel scale_cumsum_add(e0: f32[M, N] in, e1: f32[N] in, d: f32[1, M, N] out) family scan )"
+            R"(where M in 0..64, N in 0..64
   a: f32[1, N] heap
   for b < 1 [row]:
     for c < N [clear]:

@@ -11,7 +11,7 @@ namespace lathe::search {
 namespace {
 
 constexpr int kShards = test::repetitions(10), kWalksPerShard = 2200;
-constexpr int kMutationWalks = 6000;
+constexpr int kMutationWalks = 2000;
 
 class RandomWalk : public testing::TestWithParam<int> {};
 
@@ -58,7 +58,7 @@ void PrintTo(const Mutation& m, std::ostream* out) { *out << m.row << " without 
 
 class WalkFindsMutation : public testing::TestWithParam<Mutation> {};
 
-TEST_P(WalkFindsMutation, Within6000Walks) {
+TEST_P(WalkFindsMutation, Within2000Walks) {
   const std::vector<WalkKernel> kernels = walk_kernels(false);
   const WalkOptions options{GetParam().row, GetParam().precondition, 6};
   std::map<std::string, int> applied;

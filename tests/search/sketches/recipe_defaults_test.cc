@@ -95,8 +95,9 @@ Problem softmax(int64_t rows, int threads, int64_t columns = 1024, const char* t
 
 // Of `length` queries and as many keys.
 Problem attention(int64_t heads, int64_t length, bool cold = false) {
-  Problem p = fixed(fmt::format(
-      R"(kernel attention(q: f32[{0}, {1}, 64] in, k: f32[{0}, {1}, 64] in, v: f32[{0}, {1}, 64] in, y: f32[{0}, {1}, 64] out) family attention
+  Problem p = fixed(
+      fmt::format(R"(kernel attention(q: f32[{0}, {1}, 64] in, k: f32[{0}, {1}, 64] in, v: f32[{0}, {1}, 64] in, )"
+                  R"(y: f32[{0}, {1}, 64] out) family attention
   m: f32[{0}, {1}] heap
   a: f32[{0}, {1}] heap
   r: f32[{0}, {1}] heap
@@ -123,7 +124,7 @@ Problem attention(int64_t heads, int64_t length, bool cold = false) {
           o[t, i, n] += s[t, i, j2] * v[t, j2, n]
         y[t, i, n] = o[t, i, n] * r[t, i]
 )",
-      heads, length));
+                  heads, length));
   p.cold = cold;
   return p;
 }
@@ -292,8 +293,9 @@ TEST(RecipeDefaults, BlocksOfKAreFetchedAheadForAsManyTilesAsThereAre) {
 // A first call waits for the code of tiles of all heights, but low tiles would read a group's weight again and again.
 TEST(RecipeDefaults, TilesOfGroupsAreAsHighAsTheirRowsNeed) {
   for (const auto& [rows, want] : {std::pair(16, 2), std::pair(32, 4), std::pair(64, 8), std::pair(128, 8)}) {
-    Problem p = fixed(fmt::format(
-        R"(kernel g(a: f32[{0}, 2048] in, b: f32[8, 2048, 2048] const, o: i32[9] in values 0..{0}, y: f32[{0}, 2048] out) family experts
+    Problem p =
+        fixed(fmt::format(R"(kernel g(a: f32[{0}, 2048] in, b: f32[8, 2048, 2048] const, o: i32[9] in values 0..{0}, )"
+                          R"(y: f32[{0}, 2048] out) family experts
   c: f32[{0}, 2048] heap
   for zm < {0} [clear]:
     for zn < 2048 [clear]:
@@ -306,7 +308,7 @@ TEST(RecipeDefaults, TilesOfGroupsAreAsHighAsTheirRowsNeed) {
           c[i64(o[t]) + m, n] += a[i64(o[t]) + m, k] * b[t, k, n]
         y[i64(o[t]) + m, n] = c[i64(o[t]) + m, n]
 )",
-        rows));
+                          rows));
     p.cold = true;
     const Knobs k = kMatmulRecipe.defaults(p, target());
     EXPECT_EQ(knob_of(k, "mr"), want) << rows;
