@@ -203,7 +203,12 @@ void check(const GgufFile& file, Context& context, const Settings& s) {
                         {"searches", context.counter("searches") - searched},
                         {"peak_gib", peak_gib()}};
   add_packing(decoder.packing(), &row);
-  add_shares(measured, s.threads, s.quantised, &row);
+  const Shares shares = shares_of(measured, s.threads, s.quantised);
+  const auto known = [](const std::optional<double>& share) {
+    return share ? nlohmann::json(*share) : nlohmann::json();
+  };
+  row["decode_of_read"] = known(shares.decode_of_read);
+  row["prefill_of_peak"] = known(shares.prefill_of_peak);
   print(row, s.json);
 }
 

@@ -1,6 +1,6 @@
-// Shares of what one core of this machine does: reading weights and cache from memory, and products of bytes or of f32.
+// Shares of what one core of this machine does: reading from memory, and multiply-adds.
 #pragma once
-#include <nlohmann/json.hpp>
+#include <optional>
 
 namespace lathe::decoder {
 
@@ -10,8 +10,12 @@ struct Measured {
   double prompt_operations = 0, prompt_seconds = 0;  // of prompts
 };
 
-// Adds decode_of_read and prefill_of_peak; the machine's rates are taken here. Both are null with several threads: the
-// rates are those of one core. bytes: products of bytes, whose peak is four times that of f32 (AVX-512 VNNI, AVX-VNNI).
-void add_shares(const Measured& measured, int threads, bool bytes, nlohmann::json* row);
+struct Shares {
+  std::optional<double> decode_of_read, prefill_of_peak;
+};
+
+// Takes the machine's rates, which needs 1 GiB and half a second. None with several threads: the rates are those of one
+// core. bytes: products of bytes, whose peak is four times that of f32 (AVX-512 VNNI, AVX-VNNI).
+Shares shares_of(const Measured& measured, int threads, bool bytes);
 
 }  // namespace lathe::decoder

@@ -97,8 +97,8 @@ std::vector<Tile> ranked(std::vector<Tile> tiles, const std::vector<double>& cyc
   return out;
 }
 
-// The same, where each tile stands for the best of itself and what others() makes of it; those that no GPU runs are left
-// out.
+// The same, where each tile stands for the best of itself and what others() makes of it; those that no GPU runs are
+// left out.
 template <class Tile, class Others, class Cycles>
 std::vector<Tile> ranked_at_best(std::vector<Tile> tiles, const Others& others, const Cycles& cycles) {
   std::vector<double> all;
