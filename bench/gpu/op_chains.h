@@ -27,7 +27,7 @@ inline std::string integer_value(const jit::DeviceOpRow& row) {
     const std::string made = type + (from == 'b' ? x : "(" + x + ")");
     if (row.type == ir::DType::f32) return made;
     if (row.type == ir::DType::b8) return chosen(made);
-    return ir::is_float(row.type) ? "f32(" + a + ")" : "f32(" + made + ")";
+    return ir::is_float(row.type) && from != 'f' ? "f32(" + a + ")" : "f32(" + made + ")";
   }
   if (row.node == ir::Op::k_select) return "f32(select(e0[j] < e1[j], " + a + ", " + b + "))";
   const bool shifts = row.node == ir::Op::k_shift_left || row.node == ir::Op::k_shift_right;

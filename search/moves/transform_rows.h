@@ -38,6 +38,7 @@ LATHE_MOVE_ROW(online_softmax);
 LATHE_MOVE_ROW(quantize_activations);
 LATHE_MOVE_ROW(round_to_bf16);
 LATHE_MOVE_ROW(narrow_temporary);
+LATHE_MOVE_ROW(split_factor);
 LATHE_MOVE_ROW(pipeline);
 LATHE_MOVE_ROW(rotate_scope);
 LATHE_MOVE_ROW(stream_stores);

@@ -332,6 +332,16 @@ const std::vector<Transform>& transforms() {
                          "nothing may write the buffer after the scope"},
        .apply = apply_narrow_temporary,
        .propose = propose_narrow_temporary},
+      {.name = "split_factor",
+       .args = "buffer scope as parts,part",
+       .picture =
+           "for k: c += x * t[k]  ->  for p < 3: for i: s[p, i] = part p of t[i] in bf16; for k: for p < 3: c += x * "
+           "f32(s[p, k])",
+       .numeric = kReassociate | kContract,
+       .preconditions = {"the buffer must be given, or one nest before must make all of it"},
+       .apply = apply_split_factor,
+       .propose = propose_split_factor,
+       .where = Where::gpu},
       // Binding.
       {.name = "unroll_scope",
        .args = "scope",

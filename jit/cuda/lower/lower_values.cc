@@ -375,7 +375,7 @@ Result<DeviceOperand> DeviceLowering::index_value(const Expr& e, DType type, Lis
 
 Result<DeviceOperand> DeviceLowering::expression(const Expr& e, List& to) {
   const bool widens = e->op == Op::k_cast && e->type == DType::f32 && is_half(e->args[0]->type);
-  if (widens && e->args[0]->op == Op::k_load) return expression(e->args[0], to);  // as the load does
+  if (widens) return expression(e->args[0], to);  // in registers it is an f32
   if (e->op == Op::k_const_float) return DeviceOperand{-1, static_cast<float>(e->fval)};
   if (e->op == Op::k_const_int && value_kind(e->type) == 'i') return whole_constant(static_cast<int32_t>(e->ival));
   if (e->op == Op::k_load) {

@@ -8,6 +8,7 @@
 #include "search/gpu/rows/columns_schedule.h"
 #include "search/gpu/rows/rows_schedule.h"
 #include "search/gpu/rows/scan_schedule.h"
+#include "search/gpu/tensor/decoded_tensor.h"
 #include "search/gpu/tensor/grouped_tensor.h"
 #include "search/gpu/tensor/hopper_schedule.h"
 #include "search/gpu/tensor/tensor_schedule.h"
@@ -38,7 +39,8 @@ ir::Result<Scheduled> few_lines(const GeneralKernel& general, const ir::SymbolVa
   return made;
 }
 
-constexpr MakeSchedule kSchedules[] = {anywhere<decoded_schedule>,
+constexpr MakeSchedule kSchedules[] = {decoded_tensor,
+                                       anywhere<decoded_schedule>,
                                        few_lines,
                                        hopper_schedule,
                                        tensor_schedule,

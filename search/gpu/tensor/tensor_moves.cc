@@ -35,6 +35,7 @@ void TensorMoves::compute() {
   for (const std::string& step : steps) pad("ik" + step);
   for (const std::string& step : steps) warps(step);
   for (const ProductOperand& s : p_.operands) {
+    if (has_parts(s)) continue;
     if (t_.stages == 1) {
       copy(s, s.buffer + "_r");
       copy(s, s.buffer + "_s");
@@ -51,26 +52,29 @@ bool TensorMoves::is_made(const ProductOperand& s) const {
   return std::find(p_.made.begin(), p_.made.end(), s.buffer) != p_.made.end();
 }
 
-void TensorMoves::stage(bool launched) {
+void TensorMoves::stage(bool launched, bool whole) {
   for (const ProductOperand& s : p_.operands) {
     list_.move("create_temporary {0} {0}_s at={1}0 mode=stage", s.buffer, k_);
   }
   // All loads of a step are on their way before the first of them is waited for.
   for (const ProductOperand& s : p_.operands) {
-    if (t_.stages == 1) list_.move("create_temporary {0} {0}_r at={1}0 mode=stage", s.buffer, k_);
+    if (t_.stages == 1 && !has_parts(s)) list_.move("create_temporary {0} {0}_r at={1}0 mode=stage", s.buffer, k_);
   }
   for (const std::string& made : p_.made) list_.move("inline_temporary {}", made);
   const ir::Expr& depth = p_.k->extent;
-  if (!ir::is_const_int(depth) || depth->ival % t_.depth != 0) list_.move("fill_scope {}1", k_);
+  whole = whole || (ir::is_const_int(depth) && depth->ival % t_.depth == 0);
+  if (!whole) list_.move("fill_scope {}1", k_);
   for (const ProductOperand& s : p_.operands) {
-    if (t_.stages == 1) list_.move("move_to_register {}_r {}0", s.buffer, k_);
+    if (t_.stages == 1 && !has_parts(s)) list_.move("move_to_register {}_r {}0", s.buffer, k_);
     if (!launched) list_.move("move_to_stack {}_s {}0", s.buffer, k_);
   }
 }
 
 void TensorMoves::pad(const std::string& part) {
   list_.move("pad_scope {}{}", m_, part);
-  list_.move("pad_scope {}{}", n_, part);
+  const ir::Expr& columns = p_.n->extent;
+  const bool whole = ir::is_const_int(columns) && columns->ival % result_columns() == 0;
+  if (!whole) list_.move("pad_scope {}{}", n_, part);
 }
 
 //   for k1: for mi: for ni  ->  for warps of rows: for warps of columns: for 16 terms: for squares: a square
@@ -83,8 +87,13 @@ void TensorMoves::warps(const std::string& step) {
     list_.move("tile_scope {0} {1} tail=exact as {0}w,{0}r", of, lines);
     list_.move("tile_scope {0}r {1} tail=exact as {0}q,{0}t", of, square);
   }
-  sort({k + "k", k + "t", m + "w", m + "q", m + "t", n + "w", n + "q", n + "t"},
-       {r + "w", c + "w", k + "k", r + "q", c + "q", k + "t", r + "t", c + "t"});
+  std::vector<std::string> is = {k + "k", k + "t", m + "w", m + "q", m + "t", n + "w", n + "q", n + "t"},
+                           wanted = {r + "w", c + "w", k + "k"};
+  const bool parts = !parts_.second.empty();
+  if (parts) is.push_back(parts_.second + step);
+  if (parts) wanted.push_back(parts_.second + step);
+  for (const std::string& s : {r + "q", c + "q", k + "t", r + "t", c + "t"}) wanted.push_back(s);
+  sort(is, wanted);
   for (const ProductOperand& s : p_.operands) {
     const std::string squares = s.buffer + "_f" + step;
     list_.move("create_temporary {0}_s {1} at={2}k mode=stage", s.buffer, squares, k);
@@ -95,6 +104,7 @@ void TensorMoves::warps(const std::string& step) {
     list_.move("unroll_scope {}q", s);
   }
   list_.move("unroll_scope {}k", k);
+  if (parts) list_.move("unroll_scope {}{}", parts_.second, step);
   for (const ProductOperand& s : p_.operands) squares(s, s.buffer + "_f" + step);
   list_.move("tensorize {}t {}", k, type() == DType::bf16 ? "mma_bf16" : "mma_f16");
 }
@@ -116,7 +126,7 @@ void TensorMoves::share() {
   for (const ProductOperand& s : p_.operands) {
     list_.move("move_to_shared {}_s {}0", s.buffer, k_);
     // Eight lines lie in different banks.
-    if (chunks(s) % 2 == 0) list_.move("repeat_padding {}_s 1 {}", s.buffer, kHalves);
+    if (chunks(s) % 2 == 0) list_.move("repeat_padding {}_s {} {}", s.buffer, outer_dims(s) + 1, kHalves);
   }
 }
 
@@ -149,11 +159,14 @@ void TensorMoves::copy(const ProductOperand& s, const std::string& name, const s
 // A warp reads squares of what is staged, or halves of them where it has 8 lines.
 void TensorMoves::squares(const ProductOperand& s, const std::string& name) {
   const bool half = !is_rows(s) && t_.warp_columns == kColumns;
-  const std::string lines = fmt::format("{}_{}", name, s.terms_last ? 0 : 1);
+  const int outer = outer_dims(s);
+  const std::string lines = fmt::format("{}_{}", name, outer + (s.terms_last ? 0 : 1)),
+                    first = fmt::format("{}_{}", name, outer);
   list_.move("tile_scope {0} {1} tail=exact as {0}q,{0}i", lines, half ? kColumns : kSquare);
-  if (!s.terms_last) list_.move("swap_scopes {}_0 {}q", name, lines);
+  if (!s.terms_last) list_.move("swap_scopes {} {}q", first, lines);
+  if (outer > 0) list_.move("unroll_scope {}_0", name);
   list_.move("unroll_scope {}q", lines);
-  list_.move("tensorize {} ldmatrix{}{}", s.terms_last ? lines + "i" : name + "_0", half ? "_x2" : "",
+  list_.move("tensorize {} ldmatrix{}{}", s.terms_last ? lines + "i" : first, half ? "_x2" : "",
              s.terms_last ? "" : "_trans");
 }
 

@@ -12,6 +12,7 @@
 // of the result as rows of the instruction, which are 16 at least, and rows of the result as its columns, which are 8.
 #pragma once
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "search/gpu/move_list.h"
@@ -22,12 +23,15 @@ namespace lathe::search {
 
 class TensorMoves {
  public:
-  // All must outlive it. kernel: that of the product.
-  TensorMoves(MoveList& list, const ir::Kernel& kernel, const ProductForm& product, const TensorTile& tile)
+  // All must outlive it. kernel: that of the product. parts: an operand that is a sum of parts, which are its outermost
+  // dimension, and their iterator.
+  TensorMoves(MoveList& list, const ir::Kernel& kernel, const ProductForm& product, const TensorTile& tile,
+              std::pair<std::string, std::string> parts = {})
       : list_(list),
         kernel_(kernel),
         p_(product),
         t_(tile),
+        parts_(std::move(parts)),
         m_(p_.m->iter),
         n_(p_.n->iter),
         k_(p_.k->iter),
@@ -40,12 +44,16 @@ class TensorMoves {
 
   void knobs();
   // In order, once the result is tiled: of a step, what is staged of the operands (launched: a grid is there already,
-  // whose blocks have what is staged); where it lies, once all of the grid is there; and all else.
-  void stage(bool launched = false);
+  // whose blocks have what is staged; whole: there is no short step); where it lies, once all of the grid is there; and
+  // all else. What stages an operand of parts is left to the caller.
+  void stage(bool launched = false, bool whole = false);
   void share();
   void compute();
 
  private:
+  bool has_parts(const ProductOperand& s) const { return s.buffer == parts_.first; }
+  // Dimensions before those of lines and terms.
+  int outer_dims(const ProductOperand& s) const { return has_parts(s) ? 1 : 0; }
   ir::DType type() const { return kernel_.find_buffer(p_.operands[0].buffer)->type; }
   bool is_made(const ProductOperand& s) const;
   void pad(const std::string& part);
@@ -67,6 +75,7 @@ class TensorMoves {
   const ir::Kernel& kernel_;
   const ProductForm& p_;
   const TensorTile& t_;
+  const std::pair<std::string, std::string> parts_;
   const std::string m_, n_, k_;
   const std::string r_, c_;  // of m_ and n_: the rows of the instruction, and its columns
 };

@@ -3,17 +3,14 @@
 
 #include <algorithm>
 #include <bit>
-#include <map>
 #include <set>
 
 #include "ir/analysis/analysis.h"
-#include "ir/analysis/thread_share.h"
-#include "ir/core/names.h"
-#include "search/gpu/decoded_weight.h"
 #include "search/gpu/gemv_schedule.h"
 #include "search/gpu/move_list.h"
 #include "search/gpu/product_form.h"
 #include "search/gpu/tile_moves.h"
+#include "search/gpu/weights/decoded_moves.h"
 
 namespace lathe::search {
 
@@ -21,41 +18,20 @@ using namespace ir;  // NOLINT: this file is all IR
 
 namespace {
 
-constexpr int64_t kLanes = 32, kBlock = 256, kChunk = 32, kVector = 8, kThreads = 128;
-constexpr int64_t kMostBlock = 1024;
-
-// Numbers by which indices are divided, or taken modulo.
-void find_divisors(const Expr& e, std::set<int64_t>& out) {
-  for_each_node(e, [&](const ExprNode& n) {
-    if ((n.op == Op::k_floordiv || n.op == Op::k_mod) && is_const_int(n.args[1])) out.insert(n.args[1]->ival);
-  });
-}
+constexpr int64_t kLanes = 32, kBlock = 256, kChunk = kDecodedChunk, kVector = 8, kThreads = 128;
 
 class Writer {
  public:
   // loose: fields that are not staged.
   Writer(const GeneralKernel& general, const ProductForm& product, const DecodedWeight& weight,
          std::set<std::string> loose = {})
-      : general_(general),
-        kernel_(general.kernel),
-        p_(product),
+      : p_(product),
         w_(weight),
-        loose_(std::move(loose)),
         list_(general.kernel, "decoded.1"),
+        moves_(list_, general, product, weight, std::move(loose)),
         m_(product.m->iter),
         n_(product.n->iter),
         k_(product.k->iter) {}
-
-  // Terms after which indices begin anew: a power of two that divides the depth; 0: there is none.
-  int64_t block() const {
-    std::set<int64_t> divisors;
-    find_divisors(w_.value, divisors);
-    if (divisors.empty()) return 0;
-    const int64_t out = std::max(*divisors.rbegin(), kChunk);
-    const bool powers = std::all_of(divisors.begin(), divisors.end(),
-                                    [](int64_t d) { return std::has_single_bit(static_cast<uint64_t>(d)); });
-    return powers && out <= kMostBlock && proves_divisible(p_.k->extent, out, Ranges(kernel_)) ? out : 0;
-  }
 
   Result<Scheduled> lines(int64_t block, int64_t few) {
     // As many blocks as there are, and a warp can take, and as many outputs as threads are left for.
@@ -76,7 +52,7 @@ class Writer {
     list_.move("swap_scopes {}k {}", m, k_);
     list_.move("move_to_register {} {}i", p_.sum, n_);
     list_.move("tile_scope {0} {1} tail=exact as {0}b,{0}r", k_, block);
-    std::vector<std::string> halves = halve(k_ + "r", k_, block, kVector);
+    std::vector<std::string> halves = moves_.halve(k_ + "r", k_, block, kVector);
     const std::string inner = std::exchange(halves.back(), {});
     halves.pop_back();
     const auto lane = halves.begin() + std::countr_zero(static_cast<uint64_t>(block / kChunk));
@@ -92,7 +68,7 @@ class Writer {
     for (const std::string& made : p_.made) {
       if (made != w_.buffer) list_.move("inline_temporary {}", made);
     }
-    stage_fields(kChunk, chunk);
+    moves_.stage_fields(kChunk, chunk);
     list_.move("unroll_scope {}_r_0", w_.buffer);
     grid();
     list_.move("parallelize_block {}i", n_);
@@ -139,7 +115,8 @@ class Writer {
     return list_.finish();
   }
 
-  const std::vector<std::string>& staged() const { return staged_; }
+  int64_t block() const { return moves_.block(); }
+  const std::vector<std::string>& staged() const { return moves_.staged(); }
 
   // A thread for each output.
   Result<Scheduled> outputs() {
@@ -155,44 +132,6 @@ class Writer {
   }
 
  private:
-  // A scope of `size` iterations into halves of halves, down to `least`, which is the last name.
-  std::vector<std::string> halve(const std::string& scope, const std::string& name, int64_t size, int64_t least) {
-    std::vector<std::string> out = {scope};
-    for (; size > least; size /= 2) {
-      const std::string rest = std::exchange(out.back(), fmt::format("{}h{}", name, size));
-      out.push_back(fmt::format("{}r{}", name, size / 2));
-      list_.move("tile_scope {} {} tail=exact as {},{}", rest, size / 2, out[out.size() - 2], out.back());
-    }
-    return out;
-  }
-
-  // What a scope of `chunk` terms reads of fields goes into registers first.
-  void stage_fields(int64_t chunk, const std::string& scope) {
-    for (const auto& [field, size] : fields(chunk)) {
-      staged_.push_back(field);
-      list_.move("create_temporary {0} {0}_r at={1} mode=stage", field, scope);
-      list_.move("move_to_register {}_r {}", field, scope);
-      const int64_t width = std::min(size, width_of(field));
-      if (size > width) list_.move("tile_scope {0}_r_0 {1} tail=exact as {0}_q,{0}_v", field, width);
-      if (size > width) list_.move("unroll_scope {}_q", field);
-      if (width > 1) list_.move("vectorize_scope {}", size > width ? field + "_v" : field + "_r_0");
-    }
-  }
-
-  // Neighbours that are loaded at once: 16 bytes, or as many as all runs begin at multiples of.
-  int64_t width_of(const std::string& field) const {
-    const Buffer& b = *kernel_.find_buffer(field);
-    int64_t out = 16 / std::max(dtype_bytes(b.type), 1);
-    const auto divides = [&](const Expr& step) {
-      if (is_const_int(step)) return step->ival % out == 0;
-      return step->op == Op::k_symbol && general_.multiple.value_or(step->name, 1) % out == 0;
-    };
-    for (size_t d = 0; d + 1 < b.dims.size(); ++d) {
-      while (out > 1 && !divides(b.strides.empty() ? b.dims.back() : b.strides[d])) out /= 2;
-    }
-    return out;
-  }
-
   std::string activations() const {
     for (const ProductOperand& o : p_.operands)
       if (o.buffer != w_.buffer) return o.buffer;
@@ -201,9 +140,9 @@ class Writer {
 
   // Threads of a warp have the same terms of neighbouring lines.
   void copy_weight(const std::string& x) {
-    std::vector<std::string> halves = halve(x + "_1", x, kChunk, kVector);
+    std::vector<std::string> halves = moves_.halve(x + "_1", x, kChunk, kVector);
     for (size_t i = 0; i + 1 < halves.size(); ++i) list_.move("swap_scopes {}_0 {}", x, halves[i]);
-    stage_fields(kVector, x + "_0");
+    moves_.stage_fields(kVector, x + "_0");
     for (size_t i = 0; i + 1 < halves.size(); ++i) list_.move("parallelize_block {}", halves[i]);
     list_.move("parallelize_block {}_0", x);
     list_.move("unroll_scope {}", halves.back());
@@ -215,40 +154,10 @@ class Writer {
     list_.move("parallelize_grid {}b", n_);
   }
 
-  // Fields of which a chunk has one element, or a run of neighbours, and how many.
-  std::vector<std::pair<std::string, int64_t>> fields(int64_t chunk) const {
-    std::map<std::string, std::set<int64_t>> at;
-    std::set<std::string> others;
-    for_each_node(w_.value, [&](const ExprNode& e) {
-      if (e.op != Op::k_load) return;
-      for (int64_t k = 0; k < chunk; ++k) {
-        for (size_t d = 0; d < e.args.size(); ++d) {
-          const Expr i = simplify(substitute(e.args[d], {{w_.term, Expr(k)}, {w_.output, Expr(0)}}));
-          const bool last = d + 1 == e.args.size();
-          if (!is_const_int(i) || (!last && i->ival != 0)) others.insert(e.name);
-          if (last && is_const_int(i)) at[e.name].insert(i->ival);
-        }
-      }
-    });
-    std::vector<std::pair<std::string, int64_t>> out;
-    for (const auto& [name, places] : at) {
-      const auto size = static_cast<int64_t>(places.size());
-      const bool run =
-          *places.rbegin() - *places.begin() + 1 == size && std::has_single_bit(static_cast<uint64_t>(size));
-      const Buffer& b = *kernel_.find_buffer(name);
-      if (run && others.count(name) == 0 && loose_.count(name) == 0 && size <= chunk && is_input(b.place))
-        out.emplace_back(name, size);
-    }
-    return out;
-  }
-
-  const GeneralKernel& general_;
-  const Kernel& kernel_;
   const ProductForm& p_;
   const DecodedWeight& w_;
-  const std::set<std::string> loose_;
   MoveList list_;
-  std::vector<std::string> staged_;
+  DecodedMoves moves_;
   const std::string m_, n_, k_;
 };
 
@@ -269,11 +178,7 @@ Result<Scheduled> decoded_schedule(const GeneralKernel& general, const SymbolVal
         rows <= kFewLines ? writer.lines(block, round_up(rows))
                           : writer.tiles(block, std::clamp(round_up(rows), TileMoves::kSide, TileMoves::kColumns));
     if (!made.ok()) return made;
-    const size_t before = loose.size();
-    for (const std::string& field : writer.staged()) {
-      if (!thread_share(made->kernel, field + "_r").ok()) loose.insert(field);
-    }
-    if (loose.size() == before) return made;
+    if (!add_loose(made->kernel, writer.staged(), loose)) return made;
   }
 }
 

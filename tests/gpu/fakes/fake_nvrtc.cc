@@ -39,7 +39,10 @@ struct Row {
   const char *name, *operands, *host;
   char result;
 };
-constexpr char kind_of(std::string_view type) { return type == "f32" ? 'f' : type == "b8" ? 'b' : 'i'; }
+constexpr char kind_of(std::string_view type) {
+  const bool real = type == "f32" || type == "bf16" || type == "f16";
+  return real ? 'f' : type == "b8" ? 'b' : 'i';
+}
 constexpr Row kOps[] = {
 #define LATHE_DEVICE_OP(id, result, operands, device, host) {#id, operands, host, result},
 #include "jit/cuda/device_ops.def"

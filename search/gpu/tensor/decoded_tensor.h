@@ -1,0 +1,30 @@
+// Products of rows of bf16 with a weight of few bits on tensor cores: a block decodes the weights of a step into shared
+// memory, each as the sum of three numbers of bf16 (the move split_factor), whose products with the rows are those of
+// its f32. The warps of the block multiply what is there.
+//
+//   for n: for k: w[n, k] = f(q);  for m: for n: c = 0; for k: c += f32(a[m, k]) * w[n, k]; y = f(c)
+//     -> for mb @grid: for nb @grid: c[..] = 0
+//          for k0: {a_s = a; q_r = q; w_r = f(q_r); for p < 3: w_s[p] = part p of w_r;
+//                   for warps: for kk: for p < 3: c[..] += a_s * w_s[p] @tensor(mma_bf16)}
+//          y = f(c)
+#pragma once
+#include <vector>
+
+#include "ir/base/gpu_target.h"
+#include "search/gpu/general_kernel.h"
+#include "search/gpu/tensor/tensor_tiles.h"
+#include "search/moves/schedule.h"
+
+namespace lathe::search {
+
+// Tiles for it, the best first. sizes: see chain_schedule.h. UNSUPPORTED: it is no product of rows of bf16 with a
+// decoded weight; its terms are no whole blocks; it has as few rows as other Schedules are better at.
+ir::Result<std::vector<TensorTile>> decoded_tiles_of(const GeneralKernel& general, const ir::SymbolValues& sizes,
+                                                     const ir::GpuTarget& target);
+// By the best tile.
+ir::Result<Scheduled> decoded_tensor(const GeneralKernel& general, const ir::SymbolValues& sizes,
+                                     const ir::GpuTarget& target);
+// By a tile of the caller's choice, of steps of 32 terms.
+ir::Result<Scheduled> decoded_tensor(const GeneralKernel& general, const TensorTile& tile);
+
+}  // namespace lathe::search

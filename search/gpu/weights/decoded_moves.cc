@@ -1,0 +1,110 @@
+// See decoded_moves.h.
+#include "search/gpu/weights/decoded_moves.h"
+
+#include <algorithm>
+#include <bit>
+#include <map>
+
+#include "ir/analysis/analysis.h"
+#include "ir/analysis/thread_share.h"
+#include "ir/core/names.h"
+
+namespace lathe::search {
+
+using namespace ir;  // NOLINT: this file is all IR
+
+namespace {
+
+constexpr int64_t kMostBlock = 1024;
+
+// Numbers by which indices are divided, or taken modulo.
+void find_divisors(const Expr& e, std::set<int64_t>& out) {
+  for_each_node(e, [&](const ExprNode& n) {
+    if ((n.op == Op::k_floordiv || n.op == Op::k_mod) && is_const_int(n.args[1])) out.insert(n.args[1]->ival);
+  });
+}
+
+}  // namespace
+
+int64_t DecodedMoves::block(bool straight) const {
+  std::set<int64_t> divisors;
+  find_divisors(w_.value, divisors);
+  if (divisors.empty() && !straight) return 0;
+  const int64_t out = divisors.empty() ? kDecodedChunk : std::max(*divisors.rbegin(), kDecodedChunk);
+  const bool powers = std::all_of(divisors.begin(), divisors.end(),
+                                  [](int64_t d) { return std::has_single_bit(static_cast<uint64_t>(d)); });
+  return powers && out <= kMostBlock && proves_divisible(p_.k->extent, out, Ranges(kernel_)) ? out : 0;
+}
+
+std::vector<std::string> DecodedMoves::halve(const std::string& scope, const std::string& name, int64_t size,
+                                             int64_t least) {
+  std::vector<std::string> out = {scope};
+  for (; size > least; size /= 2) {
+    const std::string rest = std::exchange(out.back(), fmt::format("{}h{}", name, size));
+    out.push_back(fmt::format("{}r{}", name, size / 2));
+    list_.move("tile_scope {} {} tail=exact as {},{}", rest, size / 2, out[out.size() - 2], out.back());
+  }
+  return out;
+}
+
+void DecodedMoves::stage_fields(int64_t chunk, const std::string& scope) {
+  for (const auto& [field, size] : fields(chunk)) {
+    staged_.push_back(field);
+    list_.move("create_temporary {0} {0}_r at={1} mode=stage", field, scope);
+    list_.move("move_to_register {}_r {}", field, scope);
+    const int64_t width = std::min(size, width_of(field));
+    if (size > width) list_.move("tile_scope {0}_r_0 {1} tail=exact as {0}_q,{0}_v", field, width);
+    if (size > width) list_.move("unroll_scope {}_q", field);
+    if (width > 1) list_.move("vectorize_scope {}", size > width ? field + "_v" : field + "_r_0");
+  }
+}
+
+// Neighbours that are loaded at once: 16 bytes, or as many as all runs begin at multiples of.
+int64_t DecodedMoves::width_of(const std::string& field) const {
+  const Buffer& b = *kernel_.find_buffer(field);
+  int64_t out = 16 / std::max(dtype_bytes(b.type), 1);
+  const auto divides = [&](const Expr& step) {
+    if (is_const_int(step)) return step->ival % out == 0;
+    return step->op == Op::k_symbol && general_.multiple.value_or(step->name, 1) % out == 0;
+  };
+  for (size_t d = 0; d + 1 < b.dims.size(); ++d) {
+    while (out > 1 && !divides(b.strides.empty() ? b.dims.back() : b.strides[d])) out /= 2;
+  }
+  return out;
+}
+
+// Fields of which a chunk has one element, or a run of neighbours, and how many.
+std::vector<std::pair<std::string, int64_t>> DecodedMoves::fields(int64_t chunk) const {
+  std::map<std::string, std::set<int64_t>> at;
+  std::set<std::string> others;
+  for_each_node(w_.value, [&](const ExprNode& e) {
+    if (e.op != Op::k_load) return;
+    for (int64_t k = 0; k < chunk; ++k) {
+      for (size_t d = 0; d < e.args.size(); ++d) {
+        const Expr i = simplify(substitute(e.args[d], {{w_.term, Expr(k)}, {w_.output, Expr(0)}}));
+        const bool last = d + 1 == e.args.size();
+        if (!is_const_int(i) || (!last && i->ival != 0)) others.insert(e.name);
+        if (last && is_const_int(i)) at[e.name].insert(i->ival);
+      }
+    }
+  });
+  std::vector<std::pair<std::string, int64_t>> out;
+  for (const auto& [name, places] : at) {
+    const auto size = static_cast<int64_t>(places.size());
+    const bool run = *places.rbegin() - *places.begin() + 1 == size && std::has_single_bit(static_cast<uint64_t>(size));
+    const Buffer& b = *kernel_.find_buffer(name);
+    if (run && others.count(name) == 0 && loose_.count(name) == 0 && size <= chunk && is_input(b.place))
+      out.emplace_back(name, size);
+  }
+  return out;
+}
+
+bool add_loose(const Kernel& scheduled, const std::vector<std::string>& staged, std::set<std::string>& loose) {
+  const size_t before = loose.size();
+  for (const std::string& field : staged) {
+    if (!thread_share(scheduled, field + "_r").ok()) loose.insert(field);
+  }
+  return loose.size() != before;
+}
+
+}  // namespace lathe::search

@@ -1,0 +1,52 @@
+// Moves that Schedules of decoded weights share (decoded_weight.h): terms are cut into blocks and these into halves,
+// again and again, so that every index of a field is a sum; what a thread decodes of a field goes into its registers
+// first.
+#pragma once
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "search/gpu/decoded_weight.h"
+#include "search/gpu/general_kernel.h"
+#include "search/gpu/move_list.h"
+#include "search/gpu/product_form.h"
+#include "search/moves/schedule.h"
+
+namespace lathe::search {
+
+inline constexpr int64_t kDecodedChunk = 32;  // terms that fields lie by
+
+class DecodedMoves {
+ public:
+  // All must outlive it. loose: fields that are read where they are used.
+  DecodedMoves(MoveList& list, const GeneralKernel& general, const ProductForm& product, const DecodedWeight& weight,
+               std::set<std::string> loose)
+      : list_(list), general_(general), kernel_(general.kernel), p_(product), w_(weight), loose_(std::move(loose)) {}
+
+  // Terms after which indices begin anew: a power of two that divides the depth; 0: there is none. straight: indices
+  // that go on to the end will do.
+  int64_t block(bool straight = false) const;
+  // A scope of `size` iterations into halves of halves, down to `least`, which is the last name.
+  std::vector<std::string> halve(const std::string& scope, const std::string& name, int64_t size, int64_t least);
+  // What a scope of `chunk` terms reads of fields goes into registers first.
+  void stage_fields(int64_t chunk, const std::string& scope);
+  const std::vector<std::string>& staged() const { return staged_; }
+
+ private:
+  int64_t width_of(const std::string& field) const;
+  std::vector<std::pair<std::string, int64_t>> fields(int64_t chunk) const;
+
+  MoveList& list_;
+  const GeneralKernel& general_;
+  const ir::Kernel& kernel_;
+  const ProductForm& p_;
+  const DecodedWeight& w_;
+  const std::set<std::string> loose_;
+  std::vector<std::string> staged_;
+};
+
+// Adds the fields to `loose` whose registers would not be a thread's own; false: there are none.
+bool add_loose(const ir::Kernel& scheduled, const std::vector<std::string>& staged, std::set<std::string>& loose);
+
+}  // namespace lathe::search

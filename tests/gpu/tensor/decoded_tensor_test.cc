@@ -1,0 +1,162 @@
+// Products with weights of few bits on tensor cores: values are those of the f32 weights in every format, on the
+// emulator in every order of threads and of copies, without conflicts of banks in the loop; each synchronisation is
+// needed; the real compiler makes of them what the tile predicts.
+#include "search/gpu/tensor/decoded_tensor.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "jit/cuda/compile/nvrtc.h"
+#include "jit/cuda/lower/lower_device.h"
+#include "ops/quant_formats.h"
+#include "search/cut/launch_cut.h"
+#include "tests/gpu/chains.h"
+#include "tests/gpu/emulated.h"
+#include "tests/gpu/integers/quantised_kernels.h"
+#include "tests/gpu/memory/mutations.h"
+#include "tests/gpu/real_nvrtc.h"
+#include "tests/gpu/tensor/tensor_products.h"
+
+namespace lathe::test {
+namespace {
+
+using ir::DType;
+using search::TensorTile;
+using Kind = jit::DeviceStmt::Kind;
+using ::testing::HasSubstr;
+
+TensorTile tile_of(TensorTile tile, int64_t stages, bool swapped) {
+  tile.stages = stages;
+  tile.swapped = swapped;
+  return tile;
+}
+const TensorTile kPlain = tile_of({32, 32, 32, 16, 32}, 2, false), kOneStage = tile_of({32, 32, 32, 16, 32}, 1, false),
+                 kSwapped = tile_of({32, 16, 32, 16, 16}, 2, true), kFew = tile_of({32, 8, 32, 16, 8}, 2, true);
+
+search::GeneralKernel general_of(const std::string& format, int64_t n, int64_t k) {
+  return search::general_kernel(quantised_product(format, n, k, DType::bf16));
+}
+
+TEST(DecodedTensor, EveryFormatOnTheEmulator) {
+  int emulated = 0, number = 0;
+  for (const ops::QuantFormat& f : ops::quant_formats()) {
+    // Of words that hold several outputs there are whole tiles.
+    const bool words = f.name.rfind("gptq", 0) == 0 || f.name == "awq";
+    const ir::Kernel naive = quantised_product(f.name, words ? 64 : 40, 512, DType::bf16);
+    const search::GeneralKernel general = search::general_kernel(naive);
+    const TensorTile& tile = number % 4 == 0 ? kPlain : number % 4 == 1 ? kSwapped : number % 4 == 2 ? kOneStage : kFew;
+    const auto made = search::decoded_tensor(general, tile);
+    if (f.name == "int8_channel") {  // of any depth
+      EXPECT_THAT(made.status().message(), HasSubstr("no whole blocks"));
+      continue;
+    }
+    ASSERT_TRUE(made.ok()) << f.name << ": " << made.status().to_string();
+    const int64_t rows = number++ % 2 == 0 ? 33 : 9;
+    // In f32 the results differ by the order of sums; one rounding to bf16 hides more.
+    expect_values_kept(ir::as_given(naive), general, made, {{"M", rows}}, kBf16);
+    expect_as_interpreted(made->kernel, sizes_of(general, {{"M", rows}}), kBf16);
+    emulated += 3;
+  }
+  RecordProperty("emulated", emulated);
+}
+
+TEST(DecodedTensor, EveryTileOnTheEmulator) {
+  for (const TensorTile& tile : {kPlain, kOneStage, kSwapped, kFew}) {
+    const search::GeneralKernel general = general_of("q4_0", 33, 96);
+    const auto made = search::decoded_tensor(general, tile);
+    ASSERT_TRUE(made.ok()) << made.status().to_string();
+    for (const int64_t rows : {1, 16, 35}) expect_as_interpreted(made->kernel, sizes_of(general, {{"M", rows}}), kBf16);
+  }
+}
+
+TEST(DecodedTensor, EverySynchronisationIsNeeded) {
+  for (const TensorTile& tile : {kPlain, kOneStage}) {
+    const auto made = search::decoded_tensor(general_of("q4_0", 32, 192), tile);
+    ASSERT_TRUE(made.ok()) << made.status().to_string();
+    const auto whole = jit::lower_device(search::cut_launches(made->kernel)->leaves[0]);
+    ASSERT_TRUE(whole.ok()) << whole.status().to_string();
+    int planted = 0, caught = 0;
+    for (const Kind kind : {Kind::commit, Kind::await, Kind::barrier}) {
+      for (int i = 0; i < count_of(*whole, kind); ++i) {
+        const std::string found(verify(without(*whole, kind, i)).message());
+        ++planted;
+        caught += found.empty() ? 0 : 1;
+      }
+    }
+    // With stages, a loop that always runs ends with a barrier, and what comes behind it begins with one.
+    EXPECT_GE(caught, tile.stages == 1 ? planted : planted - 1) << print(*whole);
+    EXPECT_GE(caught, 2);
+    RecordProperty("planted", planted);
+    RecordProperty("caught", caught);
+  }
+}
+
+TEST(DecodedTensor, WithoutConflictsOfBanks) {
+  for (const TensorTile& tile : {tile_of({64, 64, 32, 32, 32}, 2, false), kSwapped}) {
+    for (const char* format : {"q4_0", "q4_k", "gptq"}) {
+      const search::GeneralKernel general = general_of(format, 64, 512);
+      const auto made = search::decoded_tensor(general, tile);
+      ASSERT_TRUE(made.ok()) << made.status().to_string();
+      const BankCounts counts = bank_conflicts(made->kernel, sizes_of(general, {{"M", 64}}));
+      EXPECT_GT(counts.accesses, 0);
+      EXPECT_EQ(counts.conflicts, 0) << to_text(made->schedule);
+    }
+  }
+}
+
+TEST(DecodedTensor, Refuses) {
+  const auto why = [](const ir::Kernel& kernel, const TensorTile& tile) {
+    return search::decoded_tensor(search::general_kernel(kernel), tile).status().message();
+  };
+  EXPECT_THAT(why(quantised_product("q4_0", 32, 64), kPlain), HasSubstr("expected rows of bf16 that are given"));
+  EXPECT_THAT(why(quantised_product("nbits_4", 32, 37, DType::bf16), kPlain), HasSubstr("no whole blocks"));
+  EXPECT_THAT(why(kernel_of(kProduct), kPlain), HasSubstr("decodes no weight"));
+  EXPECT_THAT(why(quantised_product("q4_0", 32, 64, DType::bf16), {64, 64, 64, 32, 32}), HasSubstr("a depth of 64"));
+  const auto few = search::decoded_tiles_of(
+      general_of("q4_0", 32, 64), sizes_of(general_of("q4_0", 32, 64), {{"M", 8}}), *ir::find_gpu_target("h200"));
+  EXPECT_THAT(few.status().message(), HasSubstr("8 rows, expected more than 8"));
+}
+
+class DecodedTensorMatrix : public WithNvrtc<testing::TestWithParam<const char*>> {};
+TEST_P(DecodedTensorMatrix, CompilesAsPredicted) {
+  int kernels = 0, spills = 0, warnings = 0, opcode_failures = 0;
+  const ir::GpuTarget target = *ir::find_gpu_target(GetParam());
+  jit::CompileLimits patient;  // other tests may run beside this one
+  patient.most_ms = 60'000;
+  for (const char* format : {"q4_0", "q4_k", "gptq"}) {
+    for (const int64_t rows : {16, 1000}) {
+      const search::GeneralKernel general = general_of(format, 4096, 4096);
+      const auto tiles = search::decoded_tiles_of(general, sizes_of(general, {{"M", rows}}), target);
+      ASSERT_TRUE(tiles.ok()) << tiles.status().to_string();
+      const TensorTile& t = tiles->front();
+      const auto made = search::decoded_tensor(general, t);
+      ASSERT_TRUE(made.ok()) << made.status().to_string();
+      const auto program = jit::lower_device(search::cut_launches(made->kernel)->leaves[0]);
+      ASSERT_TRUE(program.ok()) << program.status().to_string();
+      const auto code = nvrtc->compile(*program, "lathe_leaf", target, patient);
+      ++kernels;
+      const std::string what = std::string(GetParam()) + "\n" + to_text(made->schedule);
+      EXPECT_TRUE(code.ok()) << code.status().message() << what;
+      if (!code.ok()) {
+        ++(code.status().message().find("spill") != std::string::npos ? spills : warnings);
+        continue;
+      }
+      EXPECT_EQ(code->log, "") << what;
+      // Three products for each square of the result, of 32 terms, in the loop and of the last step.
+      const auto products = static_cast<int>(t.warp_rows / 16 * (t.warp_columns / 8) * 2 * 3 * 2);
+      EXPECT_EQ(code->info.mma, products) << what;
+      EXPECT_EQ(code->info.local, 0) << what;
+      EXPECT_GT(code->info.matrix_loads, 0) << what;
+      opcode_failures += code->info.mma == products && code->info.local == 0 ? 0 : 1;
+    }
+  }
+  RecordProperty("kernels", kernels);
+  RecordProperty("spills", spills);
+  RecordProperty("warnings", warnings);
+  RecordProperty("opcode_failures", opcode_failures);
+}
+INSTANTIATE_TEST_SUITE_P(Gpu, DecodedTensorMatrix, testing::Values("a100", "h200"),
+                         [](const auto& info) { return std::string(info.param); });
+
+}  // namespace
+}  // namespace lathe::test
