@@ -67,7 +67,10 @@ Status DeviceLowering::vector(const Stmt& s, int64_t threads, List& to) {
   if (wide.integer) {
     LATHE_ASSIGN(wide.integer, taken(wide.integer, to));
   }
-  LATHE_RETURN_IF_ERROR(at_once(s, wide.lanes, wide.places, [&] { return body(filled.values, threads, wide.body); }));
+  LATHE_RETURN_IF_ERROR(at_once(s, wide.lanes, wide.places, [&] {
+    // The plan knows statements by their place: those of s itself, where nothing is filled.
+    return body(filled.values.empty() ? s.body : filled.values, threads, wide.body);
+  }));
   if (wide.places.empty() && !wide.integer) {
     std::move(wide.body.begin(), wide.body.end(), std::back_inserter(to));
     return {};
@@ -95,7 +98,6 @@ Status DeviceLowering::vector(const Stmt& s, int64_t threads, List& to) {
 // Lanes of an assignment whose value is 0 beyond a bound: conditions under which all or none of them are inside.
 DeviceLowering::FilledLanes DeviceLowering::filled_lanes(const Stmt& s, int64_t lanes) const {
   FilledLanes out;
-  out.values = s.body;
   const auto is_filled = [](const Stmt& a) {
     return a.kind == Stmt::Kind::assign && &ir::unfilled(a.value) != &a.value;
   };
@@ -103,7 +105,9 @@ DeviceLowering::FilledLanes DeviceLowering::filled_lanes(const Stmt& s, int64_t 
   const Expr less = s.body[0].value->args[0]->args[0], than = s.body[0].value->args[0]->args[1];
   const auto at = [&](int64_t lane) { return ir::simplify(ir::substitute(less, {{s.iter, Expr(lane)}}), ranges_); };
   const Expr step = ir::simplify(ir::substitute(less, {{s.iter, ir::iter(s.iter) + Expr(1)}}) - less);
-  out.alike = s.body.size() == 1 && ir::is_const_int(step) && step->ival >= 0 && !ir::uses(than, s.iter);
+  out.alike = s.body.size() == 1 && ir::is_const_int(step) && step->ival >= 0 && !ir::uses(than, s.iter) &&
+              plan_.barrier_before.count(&s.body[0]) == 0;
+  out.values = {s.body[0]};
   out.values[0].value = ir::unfilled(s.body[0].value);
   out.all = guard_of(at(lanes - 1), than, ranges_);
   const Expr some = guard_of(at(0), than, ranges_);

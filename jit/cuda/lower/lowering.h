@@ -36,7 +36,7 @@ class DeviceLowering {
   ir::Status vector(const ir::Stmt& s, int64_t threads, List& to);
   ir::Status clear_registers(const ir::Stmt& s, int64_t lanes, List& to);
   struct FilledLanes {
-    std::vector<ir::Stmt> values;  // the statements where all lanes are inside
+    std::vector<ir::Stmt> values;  // the statement where all lanes are inside; empty: nothing is filled
     ir::Expr all, none;            // null: always; never
     bool alike = true;             // lanes go on along the bound
   };
