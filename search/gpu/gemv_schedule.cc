@@ -154,7 +154,7 @@ Result<Scheduled> gemv_schedule(const GeneralKernel& general, const SymbolValues
   const auto block = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(few, 1))));
   const int64_t line = large->terms_last ? shape.depth : std::max(shape.rows, shape.columns);
   const int64_t vector = vector_width(general.kernel.find_buffer(large->buffer)->type, line);
-  const std::string &name = large->buffer, &summed = product.k->iter;
+  const std::string& name = large->buffer;
   const bool terms_last = large->terms_last;
   if (terms_last) {
     const int64_t turns = (shape.depth + kLanes * vector - 1) / (kLanes * vector);
@@ -167,11 +167,12 @@ Result<Scheduled> gemv_schedule(const GeneralKernel& general, const SymbolValues
   const int64_t parts =
       std::clamp<int64_t>(kBlocks * target.multiprocessors / std::max<int64_t>(blocks, 1), 1, kMostParts);
   const int64_t terms = ((shape.depth + parts - 1) / parts + unit - 1) / unit * unit;
-  if (blocks >= target.multiprocessors || terms >= shape.depth)
-    return Writer(general.kernel, product, name, rows, block, vector, at_once).run(terms_last, nullptr, summed, 0);
-  LATHE_ASSIGN(const Kernel split, split_kernel(general.kernel, product, terms));
-  LATHE_ASSIGN(const ProductForm of_part, product_form(split, split.body.size() - 2));
-  return Writer(general.kernel, of_part, name, rows, block, vector, at_once).run(terms_last, &split, summed, terms);
+  const bool whole = blocks >= target.multiprocessors || terms >= shape.depth;
+  return whole_or_split(general.kernel, product, whole ? 0 : terms, product_form,
+                        [&](const Kernel& kernel, const ProductForm& form, const std::string& summed) {
+                          return Writer(general.kernel, form, name, rows, block, vector, at_once)
+                              .run(terms_last, whole ? nullptr : &kernel, summed, terms);
+                        });
 }
 
 }  // namespace lathe::search

@@ -178,11 +178,10 @@ class Writer {
 Result<Scheduled> product_schedule(const GeneralKernel& general, const ProductTile& tile) {
   LATHE_RETURN_IF_ERROR(check_tile(tile));
   LATHE_ASSIGN(const ProductForm product, product_form(general.kernel));
-  const std::string& summed = product.k->iter;
-  if (tile.terms == 0) return Writer(general.kernel, general.kernel, product, tile, summed).run();
-  LATHE_ASSIGN(const Kernel split, split_kernel(general.kernel, product, tile.terms));
-  LATHE_ASSIGN(const ProductForm parts, product_form(split, split.body.size() - 2));
-  return Writer(general.kernel, split, parts, tile, summed).run();
+  return whole_or_split(general.kernel, product, tile.terms, product_form,
+                        [&](const Kernel& kernel, const ProductForm& form, const std::string& summed) {
+                          return Writer(general.kernel, kernel, form, tile, summed).run();
+                        });
 }
 
 Result<std::vector<ProductTile>> tiles_of_product(const GeneralKernel& general, const SymbolValues& sizes,

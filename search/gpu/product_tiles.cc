@@ -98,25 +98,17 @@ double product_cycles(const ProductTile& t, const ProductShape& s, const ir::Gpu
 }
 
 std::vector<ProductTile> ranked_tiles(const ProductShape& shape, const ir::GpuTarget& gpu) {
-  std::vector<ProductTile> tiles;
-  std::vector<double> all;
-  for (const ProductTile& t : product_tiles()) {
-    ProductTile best = t;
-    double least = product_cycles(t, shape, gpu);
-    const int64_t blocks = shape.batch * ceil_div(shape.rows, t.rows) * ceil_div(shape.columns, t.columns);
-    for (const int64_t terms : shared_terms(blocks, shape.depth, t.depth, gpu)) {
-      ProductTile tile = t;
+  const auto with_parts = [&](ProductTile tile) {
+    const int64_t blocks = shape.batch * ceil_div(shape.rows, tile.rows) * ceil_div(shape.columns, tile.columns);
+    std::vector<ProductTile> out;
+    for (const int64_t terms : shared_terms(blocks, shape.depth, tile.depth, gpu)) {
       tile.terms = terms;
-      if (!check_tile(tile).ok()) continue;
-      const double cycles = product_cycles(tile, shape, gpu);
-      if (cycles >= least) continue;
-      least = cycles;
-      best = tile;
+      out.push_back(tile);
     }
-    tiles.push_back(best);
-    all.push_back(least);
-  }
-  return ranked(tiles, all);
+    return out;
+  };
+  return ranked_at_best(product_tiles(), with_parts,
+                        [&](const ProductTile& t) { return product_cycles(t, shape, gpu); });
 }
 
 }  // namespace lathe::search

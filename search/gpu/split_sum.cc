@@ -21,6 +21,15 @@ Result<Kernel> split_kernel(const Kernel& kernel, const ProductForm& form, int64
   return std::move(made.kernel);
 }
 
+Result<Scheduled> whole_or_split(const Kernel& kernel, const ProductForm& form, int64_t terms, FormOfNest form_of,
+                                 const WriteProduct& write) {
+  const std::string& summed = form.k->iter;
+  if (terms == 0) return write(kernel, form, summed);
+  LATHE_ASSIGN(const Kernel split, split_kernel(kernel, form, terms));
+  LATHE_ASSIGN(const ProductForm parts, form_of(split, split.body.size() - 2));
+  return write(split, parts, summed);
+}
+
 //   for m: for n: c = 0; for p: c += w[p, m, n]; y = f(c)
 //     -> for m @grid: for nb @grid: for nt @block: for v: c[v] = 0; for po: w_r = w; for p: for v: c[v] += w_r
 //                                                for v: y = f(c[v])

@@ -97,4 +97,23 @@ std::vector<Tile> ranked(std::vector<Tile> tiles, const std::vector<double>& cyc
   return out;
 }
 
+// The same, where each tile stands for the best of itself and what others() makes of it; those that no GPU runs are
+// left out.
+template <class Tile, class Others, class Cycles>
+std::vector<Tile> ranked_at_best(std::vector<Tile> tiles, const Others& others, const Cycles& cycles) {
+  std::vector<double> all;
+  for (Tile& best : tiles) {
+    double least = cycles(best);
+    for (const Tile& other : others(Tile(best))) {
+      if (!check_tile(other).ok()) continue;
+      const double of_other = cycles(other);
+      if (of_other >= least) continue;
+      least = of_other;
+      best = other;
+    }
+    all.push_back(least);
+  }
+  return ranked(std::move(tiles), all);
+}
+
 }  // namespace lathe::search

@@ -69,11 +69,10 @@ Result<Scheduled> tensor_schedule(const GeneralKernel& general, const TensorTile
   if (tile.stages > 1 && !is_given(general.kernel, product))
     return unsupported("{} makes an operand of its product, which goes to shared memory in one stage",
                        general.kernel.name);
-  const std::string& summed = product.k->iter;
-  if (tile.terms == 0) return scheduled(general.kernel, general.kernel, product, tile, summed);
-  LATHE_ASSIGN(const Kernel split, split_kernel(general.kernel, product, tile.terms));
-  LATHE_ASSIGN(const ProductForm parts, tensor_form(split, split.body.size() - 2));
-  return scheduled(general.kernel, split, parts, tile, summed);
+  return whole_or_split(general.kernel, product, tile.terms, tensor_form,
+                        [&](const Kernel& kernel, const ProductForm& form, const std::string& summed) {
+                          return scheduled(general.kernel, kernel, form, tile, summed);
+                        });
 }
 
 Result<std::vector<TensorTile>> tensor_tiles_of(const GeneralKernel& general, const SymbolValues& sizes,

@@ -143,30 +143,22 @@ double tensor_cycles(const TensorTile& t, const ProductShape& s, const ir::GpuTa
 }
 
 std::vector<TensorTile> ranked_tensor_tiles(const ProductShape& shape, const ir::GpuTarget& gpu) {
-  std::vector<TensorTile> tiles;
-  std::vector<double> all;
-  for (const TensorTile& t : tensor_tiles()) {
-    TensorTile best = t;
-    double least = tensor_cycles(t, shape, gpu);
-    std::vector<int64_t> terms = shared_terms(tiles_of(t, shape), shape.depth, t.depth, gpu);
-    terms.insert(terms.begin(), 0);
+  const auto with_stages_and_parts = [&](TensorTile tile) {
+    std::vector<int64_t> parts = shared_terms(tiles_of(tile, shape), shape.depth, tile.depth, gpu);
+    parts.insert(parts.begin(), 0);
+    std::vector<TensorTile> out;
     for (const int64_t stages : {1, 2, 3, 4, 6}) {
-      TensorTile tile = t;
       tile.stages = stages;
-      if (stages > 1 && (!shape.copied || !check_tile(tile).ok() || shared_bytes(tile) > most_shared(gpu))) continue;
-      for (const int64_t of_part : terms) {
-        tile.terms = of_part;
-        if (of_part > 0 && !check_tile(tile).ok()) continue;
-        const double cycles = tensor_cycles(tile, shape, gpu);
-        if (cycles >= least) continue;
-        least = cycles;
-        best = tile;
+      if (stages > 1 && (!shape.copied || shared_bytes(tile) > most_shared(gpu))) continue;
+      for (const int64_t terms : parts) {
+        tile.terms = terms;
+        out.push_back(tile);
       }
     }
-    tiles.push_back(best);
-    all.push_back(least);
-  }
-  return ranked(tiles, all);
+    return out;
+  };
+  return ranked_at_best(tensor_tiles(), with_stages_and_parts,
+                        [&](const TensorTile& t) { return tensor_cycles(t, shape, gpu); });
 }
 
 }  // namespace lathe::search

@@ -84,6 +84,23 @@ TEST(SplitSum, OfFewLines) {
   }
 }
 
+// However many vectors are on their way.
+TEST(SplitSum, OfFewLinesWithOtherVectorsAtOnce) {
+  const ir::GpuTarget target = *ir::find_gpu_target("h200");
+  for (const char* layout : {"columns", "terms"}) {
+    const Kernel naive =
+        kernel_of(layout == std::string("terms") ? std::string(kFused) : tensor_product("bf16", false, false));
+    const GeneralKernel general = general_kernel(naive);
+    for (const int64_t at_once : kOthersAtOnce) {
+      const auto made = gemv_schedule(general, sizes_of(general, {{"M", 3}, {"N", 70}, {"K", 2100}}), target, at_once);
+      ASSERT_TRUE(made.ok()) << made.status().to_string();
+      EXPECT_EQ(made->schedule.knobs.at("at_once"), at_once);
+      for (const int64_t k : {0, 1, 31, 33, 257, 1100})
+        expect_right(naive, general, made, {{"M", 3}, {"N", 71}, {"K", k}}, kBf16);
+    }
+  }
+}
+
 // By rank: where there are fewer tiles than multiprocessors and terms enough.
 TEST(SplitSum, IsChosenForSmallGrids) {
   const ir::GpuTarget target = *ir::find_gpu_target("h200");
