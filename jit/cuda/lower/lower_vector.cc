@@ -99,7 +99,7 @@ Status DeviceLowering::vector(const Stmt& s, int64_t threads, List& to) {
 DeviceLowering::FilledLanes DeviceLowering::filled_lanes(const Stmt& s, int64_t lanes) const {
   FilledLanes out;
   const auto is_filled = [](const Stmt& a) {
-    return a.kind == Stmt::Kind::assign && &ir::unfilled(a.value) != &a.value;
+    return a.kind == Stmt::Kind::assign && a.op == ir::AssignOp::set && &ir::unfilled(a.value) != &a.value;
   };
   if (std::none_of(s.body.begin(), s.body.end(), is_filled)) return out;
   const Expr less = s.body[0].value->args[0]->args[0], than = s.body[0].value->args[0]->args[1];

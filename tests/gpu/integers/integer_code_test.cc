@@ -25,6 +25,7 @@ const std::vector<MatrixForm>& forms() {
       {kArgmax, {{"B", 1000}, {"N", 1000}}, 1},
       {kSumOfI32, {{"B", 1000}, {"N", 5000}}, 1},
       {kCumsum, {{"B", 1000}, {"N", 1000}}},
+      {kNested, {{"B", 1000}}},
       {top_k("8"), {{"B", 1000}, {"N", 1000}}, 1},
       {top_k("8", "bf16"), {{"B", 1000}, {"N", 128}}, 1},
       {moved("u8"), {{"M", 1000}, {"N", 1000}}},
@@ -45,6 +46,12 @@ TEST(IntegerCode, IsWhatTheInterpreterSays) {
       expect_as_interpreted(made->kernel, sizes_of(general, dims));
     }
   }
+}
+
+TEST(IntegerCode, ThreadsHaveRowsThatNothingElseFits) {
+  const auto made = best_of(search::general_kernel(kernel_of(kNested)), {{"B", 1000}});
+  ASSERT_TRUE(made.ok()) << made.status().to_string();
+  EXPECT_EQ(made->schedule.recipe, "threads.1");
 }
 
 // Running sums in parts of as many threads and neighbours as knobs say; others make no code.

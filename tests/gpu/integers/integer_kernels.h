@@ -42,6 +42,13 @@ inline const char kCumsum[] =
     "kernel cumsum(s: f32[B, N] in, d: f32[B, N] out) family scan where B in 0..65536, N in 0..1000000\n"
     "  a: f32[B] heap\n"
     "  for b < B [row]:\n    a[b] = 0.0\n    for n < N [col]:\n      a[b] += s[b, n]\n      d[b, n] = a[b]\n";
+// Nested loops in each row, which a thread goes through alone.
+inline const char kNested[] =
+    "kernel nested(s: f32[B, 8, 8] in, d: f32[B] out) family row where B in 0..65536\n"
+    "  a: f32[B] heap\n"
+    "  for b < B [row]:\n    a[b] = 0.0\n    for i < 8:\n      for j < 8 [col]:\n        a[b] += s[b, i, j] * s[b, j, "
+    "i]\n"
+    "    d[b] = a[b]\n";
 // The k largest of a row and their indices.
 inline std::string top_k(const std::string& k, const std::string& type = "f32") {
   const bool is_f32 = type == "f32";
