@@ -297,8 +297,8 @@ Staged stage_box(const Kernel& kernel, const Buffer& buffer, const std::vector<c
 }
 
 namespace {
-// Whether each iteration that reads has one of the write's own scopes that writes the cell: each of their iterators that
-// the index names goes with one of the read's that has the same extent.
+// Whether each iteration that reads has one of the write's own scopes that writes the cell: each of their iterators
+// that the index names goes with one of the read's that has the same extent.
 class SameCells {
  public:
   SameCells(const Access& writes, const Access& reads, size_t fixed) : writes_(writes), reads_(reads), fixed_(fixed) {}
@@ -351,7 +351,7 @@ class SameCells {
   std::vector<std::pair<const Stmt*, const Stmt*>> pairs_;
 };
 
-// Whether the access's cells depend on what the Kernel itself writes, so that the same expression may mean others later.
+// Whether the access's cells depend on what the Kernel itself writes: the same expression may mean others later.
 bool reads_written(const Kernel& kernel, const Access& access, size_t fixed) {
   bool reads = false;
   const auto look = [&](const Expr& e) {

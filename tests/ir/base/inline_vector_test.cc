@@ -56,7 +56,8 @@ TEST(InlineVector, AVectorThatAssignsToItselfKeepsItsElements) {
   EXPECT_EQ(many.back(), "e");
 }
 
-// What moves as bytes is owned once, whether it moves with its vector or alone into more memory, also as a list in a list.
+// What moves as bytes is owned once, whether it moves with its vector or alone into more memory, also in lists of
+// lists.
 TEST(InlineVector, WhatMovesAsBytesIsOwnedOnce) {
   using Shared = std::shared_ptr<int>;
   static_assert(kMovesAsBytes<Shared> && kMovesAsBytes<InlineVector<Shared, 2>> && !kMovesAsBytes<std::string>);

@@ -1,5 +1,5 @@
-// covers(): what one part of a loop tree writes for certain, of what a later part may read. Every claim is compared with
-// the cells that both touch at small sizes.
+// covers(): what one part of a loop tree writes for certain, of what a later part may read. Every claim is compared
+// with the cells that both touch at small sizes.
 #include "search/moves/footprint.h"
 
 #include <gtest/gtest.h>
