@@ -106,6 +106,12 @@ bool uses(const Expr& e, const std::string& name) {
 }
 
 namespace {
+std::optional<int64_t> of_one(Op op, int64_t a) {
+  if (op == Op::k_neg || (op == Op::k_abs && a < 0)) return apply(Op::k_sub, 0, a);
+  if (op == Op::k_abs) return a;
+  return op == Op::k_logical_not ? std::optional<int64_t>(a == 0) : std::nullopt;
+}
+
 // value_of: the value of a name, or null.
 template <class F>
 std::optional<int64_t> evaluate_with(const Expr& e, const F& value_of) {
@@ -128,11 +134,7 @@ std::optional<int64_t> evaluate_with(const Expr& e, const F& value_of) {
   if (e->args.empty() || e->args.size() > 2 || is_float(e->type)) return std::nullopt;
   const auto a = evaluate_with(e->args[0], value_of);
   if (!a) return std::nullopt;
-  if (e->args.size() == 1) {
-    if (e->op == Op::k_neg) return apply(Op::k_sub, 0, *a);
-    if (e->op == Op::k_abs) return *a < 0 ? apply(Op::k_sub, 0, *a) : a;
-    return e->op == Op::k_logical_not ? std::optional<int64_t>(*a == 0) : std::nullopt;
-  }
+  if (e->args.size() == 1) return of_one(e->op, *a);
   const auto b = evaluate_with(e->args[1], value_of);
   return b ? apply(e->op, *a, *b) : std::nullopt;
 }
@@ -145,25 +147,69 @@ std::optional<int64_t> evaluate(const Expr& e, const SymbolValues& env) {
   });
 }
 
-std::optional<int64_t> evaluate_at(const Expr& e, const Ranges& ranges, int point) {
-  return evaluate_with(e, [&](const std::string& name) { return ranges.value_at(name, point); });
+// As evaluate_with(), at all points at once.
+Points evaluate_at(const Expr& e, const Ranges& ranges) {
+  Points out;
+  if (!e) return out;
+  const auto each = [&](const auto& of) {
+    for (size_t i = 0; i < Points::kCount; ++i) {
+      const std::optional<int64_t> value = of(i);
+      out.known[i] = value.has_value();
+      out.value[i] = value.value_or(0);
+    }
+    return out;
+  };
+  switch (e->op) {
+    case Op::k_const_int:
+      out.value.fill(e->ival);
+      out.known.fill(true);
+      return out;
+    case Op::k_iter:
+    case Op::k_symbol: {
+      const Points* points = ranges.points_of(e->name);
+      return points != nullptr ? *points : out;
+    }
+    case Op::k_select: {
+      const Points c = evaluate_at(e->args[0], ranges), x = evaluate_at(e->args[1], ranges),
+                   y = evaluate_at(e->args[2], ranges);
+      return each([&](size_t i) {
+        const Points& chosen = c.value[i] != 0 ? x : y;
+        return c.known[i] && chosen.known[i] ? std::optional(chosen.value[i]) : std::nullopt;
+      });
+    }
+    case Op::k_cast:
+      return e->type == DType::i64 && !is_float(e->args[0]->type) ? evaluate_at(e->args[0], ranges) : out;
+    default:
+      break;
+  }
+  if (e->args.empty() || e->args.size() > 2 || is_float(e->type)) return out;
+  const Points a = evaluate_at(e->args[0], ranges);
+  if (e->args.size() == 1) return each([&](size_t i) { return a.known[i] ? of_one(e->op, a.value[i]) : std::nullopt; });
+  const Points b = evaluate_at(e->args[1], ranges);
+  return each([&](size_t i) { return a.known[i] && b.known[i] ? apply(e->op, a.value[i], b.value[i]) : std::nullopt; });
 }
 
 bool negative_somewhere(const Poly& p, const Ranges& ranges) {
-  for (int point = 0; point < Ranges::kPoints && !p.overflow; ++point) {
-    int64_t total = 0;
-    bool known = true;
-    for (const Term& t : p.terms) {
-      int64_t product = t.coef;
-      for (const Expr& a : t.atoms) {
-        const std::optional<int64_t> value = known ? evaluate_at(a, ranges, point) : std::nullopt;
-        known = value && !__builtin_mul_overflow(product, *value, &product);
-        if (!known) break;
+  if (p.overflow) return false;
+  Points total;
+  total.known.fill(true);
+  for (const Term& t : p.terms) {
+    Points product;
+    product.value.fill(t.coef);
+    product.known = total.known;
+    for (const Expr& a : t.atoms) {
+      const Points atom = evaluate_at(a, ranges);
+      for (size_t i = 0; i < Points::kCount; ++i) {
+        product.known[i] = product.known[i] && atom.known[i] &&
+                           !__builtin_mul_overflow(product.value[i], atom.value[i], &product.value[i]);
       }
-      known = known && !__builtin_add_overflow(total, product, &total);
-      if (!known) break;
     }
-    if (known && total < 0) return true;
+    for (size_t i = 0; i < Points::kCount; ++i) {
+      total.known[i] = product.known[i] && !__builtin_add_overflow(total.value[i], product.value[i], &total.value[i]);
+    }
+  }
+  for (size_t i = 0; i < Points::kCount; ++i) {
+    if (total.known[i] && total.value[i] < 0) return true;
   }
   return false;
 }

@@ -18,10 +18,20 @@ namespace lathe::ir {
 struct Interval {
   int64_t lo = INT64_MIN, hi = INT64_MAX;
 };
+// What an expression is at each of a few points inside the ranges of its names.
+struct Points {
+  static constexpr size_t kCount = 4;
+  std::array<int64_t, kCount> value{};
+  std::array<bool, kCount> known{};
+};
 // What is known of the names in scope: iterators (0 .. extent-1), symbols, and inputs whose values have a range.
 class Ranges {
  public:
   Ranges() = default;
+  Ranges(const Ranges& other);  // with room for more names
+  Ranges& operator=(const Ranges& other) = default;
+  Ranges(Ranges&& other) = default;
+  Ranges& operator=(Ranges&& other) = default;
   explicit Ranges(const Kernel& kernel);  // its symbols and inputs
   void set(const std::string& name, Interval range, int64_t multiple_of = 1);
   // Enters a scope: iter in 0 .. hi(extent)-1; also remembers the symbolic extent (so that n < N is known).
@@ -36,9 +46,8 @@ class Ranges {
   // Of an input: one more than its largest value.
   const Expr* extent_of(const std::string& iter) const;
   int depth_of(const std::string& name) const;  // order of entry: inner iterators are deeper; -1: unknown
-  // The value of the name at one of a few points inside the ranges; null: it has none there.
-  static constexpr int kPoints = 4;
-  std::optional<int64_t> value_at(const std::string& name, int point) const;
+  // The name's values at a few points inside the ranges; null: it is unknown.
+  const Points* points_of(const std::string& name) const;
 
  private:
   struct Entry {
@@ -46,8 +55,9 @@ class Ranges {
     Interval range;
     int64_t multiple = 1;
     Expr extent;
-    std::array<std::optional<int64_t>, kPoints> at;
+    Points at;
   };
+  const Entry* entry_of(const std::string& name) const;
   std::vector<Entry> entries_;
 };
 Interval interval(const Expr& e, const Ranges& ranges);

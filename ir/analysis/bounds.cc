@@ -9,20 +9,27 @@ namespace lathe::ir {
 namespace {
 constexpr int64_t kMinusInf = INT64_MIN, kPlusInf = INT64_MAX;
 
-int64_t saturate(__int128 v) {
-  if (v <= kMinusInf) return kMinusInf;
-  return v >= kPlusInf ? kPlusInf : static_cast<int64_t>(v);
-}
 bool infinite(int64_t v) { return v == kMinusInf || v == kPlusInf; }
-int64_t sat_mul(int64_t a, int64_t b) { return saturate(static_cast<__int128>(a) * b); }
+int64_t sat_add(int64_t a, int64_t b) {
+  int64_t out = 0;
+  if (!__builtin_add_overflow(a, b, &out)) return out;
+  return a < 0 ? kMinusInf : kPlusInf;
+}
+int64_t sat_mul(int64_t a, int64_t b) {
+  int64_t out = 0;
+  if (!__builtin_mul_overflow(a, b, &out)) return out;
+  return (a < 0) != (b < 0) ? kMinusInf : kPlusInf;
+}
 
 Interval sum(Interval a, Interval b) {
   Interval out;
-  out.lo = a.lo == kMinusInf || b.lo == kMinusInf ? kMinusInf : saturate(static_cast<__int128>(a.lo) + b.lo);
-  out.hi = a.hi == kPlusInf || b.hi == kPlusInf ? kPlusInf : saturate(static_cast<__int128>(a.hi) + b.hi);
+  out.lo = a.lo == kMinusInf || b.lo == kMinusInf ? kMinusInf : sat_add(a.lo, b.lo);
+  out.hi = a.hi == kPlusInf || b.hi == kPlusInf ? kPlusInf : sat_add(a.hi, b.hi);
   return out;
 }
 Interval product(Interval a, Interval b) {
+  if (b.lo == b.hi) std::swap(a, b);
+  if (a.lo == a.hi && a.lo >= 0) return {sat_mul(a.lo, b.lo), sat_mul(a.lo, b.hi)};
   const int64_t c[] = {sat_mul(a.lo, b.lo), sat_mul(a.lo, b.hi), sat_mul(a.hi, b.lo), sat_mul(a.hi, b.hi)};
   return {*std::min_element(c, c + 4), *std::max_element(c, c + 4)};
 }
@@ -66,7 +73,16 @@ Interval of_dtype(DType type) {
 Interval meet(Interval a, Interval b) { return {std::max(a.lo, b.lo), std::min(a.hi, b.hi)}; }
 }  // namespace
 
+// So many fit what malloc keeps at hand.
+static constexpr size_t kUsualNames = 9;
+
+Ranges::Ranges(const Ranges& other) {
+  entries_.reserve(std::max(kUsualNames, other.entries_.size() + 1));
+  entries_ = other.entries_;
+}
+
 Ranges::Ranges(const Kernel& kernel) {
+  entries_.reserve(kUsualNames);
   for (const Symbol& s : kernel.symbols) set(s.name, {s.min, s.max}, s.multiple_of);
   for (const Buffer& b : kernel.buffers) {
     if (!b.values.lo || !b.values.hi) continue;
@@ -75,9 +91,6 @@ Ranges::Ranges(const Kernel& kernel) {
     entries_.push_back({b.name, range, 1, std::move(extent), {}});
   }
 }
-
-// A copy has no room left. So many fit what malloc keeps at hand.
-static constexpr size_t kUsualNames = 7;
 
 void Ranges::set(const std::string& name, Interval range, int64_t multiple) {
   multiple = std::max<int64_t>(multiple, 1);
@@ -91,7 +104,8 @@ void Ranges::set(const std::string& name, Interval range, int64_t multiple) {
     const int64_t next = range.lo == 0 ? std::min(multiple, range.hi) : range.lo;
     const bool two =
         static_cast<uint64_t>(range.hi) - static_cast<uint64_t>(range.lo) >= static_cast<uint64_t>(multiple);
-    entry.at = {next, range.hi, range.hi, two ? range.hi - multiple : range.hi};
+    entry.at.value = {next, range.hi, range.hi, two ? range.hi - multiple : range.hi};
+    entry.at.known.fill(true);
   }
   for (Entry& e : entries_) {
     if (e.name == name) {
@@ -109,13 +123,16 @@ void Ranges::enter(const std::string& iter, const Expr& extent) {
   const int64_t most = interval(extent, *this).hi;
   Entry entry{iter, {0, infinite(most) ? most : std::max<int64_t>(most - 1, 0)}, 1, extent, {}};
   if (is_const_int(extent)) {
-    if (const int64_t last = extent->ival - 1; last >= 0) entry.at = {last, 0, last, last};
+    const int64_t last = extent->ival - 1;
+    entry.at.value = {last, 0, last, last};
+    entry.at.known.fill(last >= 0);
     entries_.push_back(std::move(entry));
     return;
   }
-  for (int point = 0; point < kPoints; ++point) {  // the first iteration at one point, else the last
-    const std::optional<int64_t> trips = evaluate_at(extent, *this, point);
-    if (trips && *trips >= 1) entry.at[static_cast<size_t>(point)] = point == 1 ? 0 : *trips - 1;
+  const Points trips = evaluate_at(extent, *this);
+  for (size_t i = 0; i < Points::kCount; ++i) {  // the first iteration at one point, else the last
+    entry.at.known[i] = trips.known[i] && trips.value[i] >= 1;
+    entry.at.value[i] = i == 1 ? 0 : trips.value[i] - 1;
   }
   entries_.push_back(std::move(entry));
 }
@@ -142,39 +159,38 @@ void Ranges::learn(const Expr& e, int64_t k) {
   if (e->op == Op::k_ceildiv && k >= 1) learn(a, (k - 1) * b->ival + 1);
 }
 
-std::optional<int64_t> Ranges::value_at(const std::string& name, int point) const {
+// Names differ in their first letters mostly.
+const Ranges::Entry* Ranges::entry_of(const std::string& name) const {
+  const char* text = name.c_str();
   for (const Entry& e : entries_) {
-    if (e.name == name) return e.at[static_cast<size_t>(point)];
-  }
-  return std::nullopt;
-}
-
-std::optional<Interval> Ranges::find(const std::string& name) const {
-  for (const Entry& e : entries_) {
-    if (e.name == name) return e.range;
-  }
-  return std::nullopt;
-}
-
-int64_t Ranges::multiple_of(const std::string& name) const {
-  for (const Entry& e : entries_) {
-    if (e.name == name) return e.multiple;
-  }
-  return 1;
-}
-
-const Expr* Ranges::extent_of(const std::string& iter) const {
-  for (const Entry& e : entries_) {
-    if (e.name == iter) return e.extent ? &e.extent : nullptr;
+    if (e.name.size() == name.size() && e.name.c_str()[0] == text[0] && e.name == name) return &e;
   }
   return nullptr;
 }
 
+const Points* Ranges::points_of(const std::string& name) const {
+  const Entry* e = entry_of(name);
+  return e != nullptr ? &e->at : nullptr;
+}
+
+std::optional<Interval> Ranges::find(const std::string& name) const {
+  const Entry* e = entry_of(name);
+  return e != nullptr ? std::optional(e->range) : std::nullopt;
+}
+
+int64_t Ranges::multiple_of(const std::string& name) const {
+  const Entry* e = entry_of(name);
+  return e != nullptr ? e->multiple : 1;
+}
+
+const Expr* Ranges::extent_of(const std::string& iter) const {
+  const Entry* e = entry_of(iter);
+  return e != nullptr && e->extent ? &e->extent : nullptr;
+}
+
 int Ranges::depth_of(const std::string& name) const {
-  for (size_t i = 0; i < entries_.size(); ++i) {
-    if (entries_[i].name == name) return static_cast<int>(i);
-  }
-  return -1;
+  const Entry* e = entry_of(name);
+  return e != nullptr ? static_cast<int>(e - entries_.data()) : -1;
 }
 
 // Canonical atoms only: their arguments need no further simplification.

@@ -36,8 +36,8 @@ Interval interval_of_atom(const Expr& atom, const Ranges& ranges);
 // Largest known divisor of every value; 0 if the value is always 0.
 int64_t multiple_of(const Poly& p, const Ranges& ranges);
 int64_t multiple_of_atom(const Expr& atom, const Ranges& ranges);
-// An index expression at one of the points of the ranges.
-std::optional<int64_t> evaluate_at(const Expr& e, const Ranges& ranges, int point);
+// An index expression at the points of the ranges.
+Points evaluate_at(const Expr& e, const Ranges& ranges);
 // Negative at one of the points: no proof that it is not can succeed, and trying is what takes the time.
 bool negative_somewhere(const Poly& p, const Ranges& ranges);
 // Proven for all values in range.

@@ -143,22 +143,54 @@ std::optional<int64_t> coefficient(const Expr& e, const std::string& iter) {
   return overflow ? std::nullopt : std::optional(out);
 }
 
-// Both have the same index in some dimension, which each iteration of the scope at `depth` moves on and nothing inside
-// it changes: what the sums below would show of it.
+// The most that an extent is, as far as it says so itself.
+std::optional<int64_t> stated_most(const Expr& extent) {
+  if (is_const_int(extent)) return extent->ival;
+  if (extent->op != Op::k_min) return std::nullopt;
+  const auto a = stated_most(extent->args[0]), b = stated_most(extent->args[1]);
+  return a && b ? std::min(*a, *b) : a ? a : b;
+}
+
+// How far the scopes inside the one at `depth` can move an index: the sum over their iterators of |k| * (most - 1).
+// Null: an extent does not say its most, or the index is not linear.
+std::optional<int64_t> reach_inside(const Expr& index, const Access& access, size_t depth) {
+  int64_t reach = 0;
+  for (size_t i = depth + 1; i < access.scopes.size(); ++i) {
+    const auto k = coefficient(index, access.scopes[i]->iter);
+    if (k && *k == 0) continue;
+    const auto most = stated_most(access.scopes[i]->extent);
+    int64_t part = 0;
+    if (!k || *k == INT64_MIN || !most ||
+        __builtin_mul_overflow(std::abs(*k), std::max<int64_t>(*most - 1, 0), &part) ||
+        __builtin_add_overflow(reach, part, &reach))
+      return std::nullopt;
+  }
+  return reach;
+}
+
+// Both have the same index in some dimension, which each iteration of the scope at `depth` moves on by more than what
+// is inside it does: what the sums below would show of it.
 bool steps_apart(const Access& a, const Access& b, const std::string& iter, size_t depth) {
-  const auto inside = [&](const Access& x, const std::string& name) {
-    return std::any_of(x.scopes.begin() + static_cast<std::ptrdiff_t>(depth) + 1, x.scopes.end(),
-                       [&](const Stmt* s) { return s->iter == name; });
-  };
-  for (size_t d = 0; d < std::min(a.index.size(), b.index.size()); ++d) {
-    if (!equal(a.index[d], b.index[d]) || coefficient(a.index[d], iter).value_or(0) == 0) continue;
-    bool steady = true;
-    for_each_node(a.index[d], [&](const ExprNode& n) {
-      steady = steady && n.op != Op::k_load && !(n.op == Op::k_iter && (inside(a, n.name) || inside(b, n.name)));
-    });
-    if (steady) return true;
+  for (size_t d = 0; d < a.index.size(); ++d) {
+    const Expr& index = a.index[d];
+    const int64_t step = coefficient(index, iter).value_or(0);
+    if (step == 0 || step == INT64_MIN || !equal(index, b.index[d])) continue;
+    bool loads = false;
+    for_each_node(index, [&](const ExprNode& n) { loads = loads || n.op == Op::k_load; });
+    if (loads) continue;
+    const auto in_a = reach_inside(index, a, depth), in_b = reach_inside(index, b, depth);
+    if (in_a && in_b && std::max(*in_a, *in_b) < std::abs(step)) return true;
   }
   return false;
+}
+
+// The same cells in every iteration of the scope, as far as the values of the scopes inside are the same: no proof that
+// they are other cells can succeed.
+bool stays(const Access& a, const Access& b, const std::string& iter) {
+  for (size_t d = 0; d < a.index.size(); ++d) {
+    if (!equal(a.index[d], b.index[d]) || uses(a.index[d], iter)) return false;
+  }
+  return true;
 }
 
 bool commute(const Access& a, const Access& b, bool allow_reductions) {
@@ -231,7 +263,10 @@ std::string describe(const Access& a) {
 
 std::vector<Access> collect_accesses(const std::vector<Stmt>& body, const std::vector<const Stmt*>& outer,
                                      const std::string* only) {
-  Collector collector{only, outer, {}};
+  Collector collector{only, {}, {}};
+  collector.scopes.reserve(outer.size() + 8);
+  collector.scopes = outer;
+  collector.out.reserve(only == nullptr ? 16 : 4);
   for (const Stmt& s : body) collector.visit(s);
   return std::move(collector.out);
 }
@@ -241,11 +276,13 @@ bool may_conflict_across(const Kernel& kernel, const std::string& iter, const Ac
   if (commute(a, b, allow_reductions)) return false;
   const int depth = position(a.scopes, iter);
   if (depth < 0 || position(b.scopes, iter) != depth) return true;
-  if (a.index.size() == b.index.size() && steps_apart(a, b, iter, static_cast<size_t>(depth))) return false;
+  const bool alike = a.index.size() == b.index.size();
+  if (alike && steps_apart(a, b, iter, static_cast<size_t>(depth))) return false;
   const Stmt& scope = *a.scopes[depth];
   Ranges outer(kernel);
   for (int i = 0; i < depth; ++i) outer.enter(*a.scopes[i]);
   if (interval(scope.extent, outer).hi <= 1) return false;
+  if (alike && a.scopes == b.scopes && stays(a, b, iter)) return true;
   return may_meet(kernel, outer, scope, depth, a, b) ||
          (&a != &b && may_meet(kernel, std::move(outer), scope, depth, b, a));
 }

@@ -107,8 +107,11 @@ Poly Poly::constant(int64_t value) {
 }
 
 Poly Poly::atom(Expr e) {
+  Term t;
+  t.coef = 1;
+  t.atoms.push_back(std::move(e));
   Poly p;
-  p.terms.push_back({1, {std::move(e)}});
+  p.terms.push_back(std::move(t));
   return p;
 }
 
@@ -151,11 +154,11 @@ Poly scaled(Poly a, int64_t by) {
   return a;
 }
 
-Poly mul(const Poly& a, const Poly& b) {
+Poly mul(Poly a, Poly b) {
   if (b.is_constant() || a.is_constant()) {
-    const Poly& c = b.is_constant() ? b : a;
-    Poly out = scaled(b.is_constant() ? a : b, c.constant_part());
-    out.overflow |= c.overflow;
+    const Poly& factor = b.is_constant() ? b : a;
+    Poly out = scaled(std::move(b.is_constant() ? a : b), factor.constant_part());
+    out.overflow |= factor.overflow;
     return out;
   }
   Poly out;

@@ -14,10 +14,15 @@ namespace lathe::ir {
 // A total order: names first and by name, then other nodes by operation and arguments. Zero means equal().
 int compare(const Expr& a, const Expr& b);
 
+template <>
+inline constexpr bool kMovesAsBytes<Expr> = true;  // a shared_ptr
+
 struct Term {
   int64_t coef = 0;
   InlineVector<Expr, 2> atoms;  // sorted; empty: the constant
 };
+template <>
+inline constexpr bool kMovesAsBytes<Term> = true;
 
 // Terms in order, no two alike, no zero coefficient, the constant last. `overflow` poisons: the value is not
 // representable and nothing may be concluded from it.
@@ -33,7 +38,7 @@ struct Poly {
 };
 
 Poly add(Poly a, Poly b, int64_t scale = 1);  // a + scale * b
-Poly mul(const Poly& a, const Poly& b);
+Poly mul(Poly a, Poly b);
 Poly scaled(Poly a, int64_t by);
 bool equal(const Poly& a, const Poly& b);
 // The Expr: terms in order, coefficient first (8*m0), a positive term in front where there is one.

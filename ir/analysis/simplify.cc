@@ -264,7 +264,7 @@ Expr simplify(const Expr& e, const Ranges& ranges) {
   Expr current = e;
   for (int pass = 0; pass < kMaxPasses; ++pass) {
     Expr next = canon.expr(current);
-    if (next.get() == current.get() || equal(next, current)) return next;
+    if (next.get() == current.get() || equal(next, current) || canonical_sum(next, ranges)) return next;
     current = std::move(next);
   }
   return current;

@@ -1,6 +1,8 @@
 // Expression constructors and equality: see expr.h.
 #include "ir/core/expr.h"
 
+#include <array>
+
 namespace lathe::ir {
 
 namespace {
@@ -10,7 +12,38 @@ constexpr OpInfo kOps[] = {
 #undef LATHE_NODE
 };
 
-Expr wrap(ExprNode node) { return Expr(std::make_shared<const ExprNode>(std::move(node))); }
+std::shared_ptr<ExprNode> node_of(Op op, DType type) {
+  std::shared_ptr<ExprNode> node = std::make_shared<ExprNode>();
+  node->op = op;
+  node->type = type;
+  return node;
+}
+
+// Integers that stand in most Kernels. Nobody counts who refers to them: they stay for as long as the process lives.
+class SmallConstants {
+ public:
+  static constexpr int64_t kLeast = -1, kMost = 64;
+  SmallConstants() {
+    for (int64_t v = kLeast; v <= kMost; ++v)
+      nodes_[static_cast<size_t>(v - kLeast)] = ExprNode{Op::k_const_int, DType::i64, {}, {}, v};
+  }
+  std::shared_ptr<const ExprNode> at(int64_t v) const {
+    return {std::shared_ptr<const ExprNode>(), &nodes_[static_cast<size_t>(v - kLeast)]};
+  }
+
+ private:
+  std::array<ExprNode, kMost - kLeast + 1> nodes_{};
+};
+
+std::shared_ptr<const ExprNode> constant_node(int64_t value) {
+  if (value >= SmallConstants::kLeast && value <= SmallConstants::kMost) {
+    static const SmallConstants& small = *new SmallConstants;
+    return small.at(value);
+  }
+  std::shared_ptr<ExprNode> node = node_of(Op::k_const_int, DType::i64);
+  node->ival = value;
+  return node;
+}
 
 // An argument list from braces would copy each argument.
 Expr of_two(Op op, Expr a, Expr b) {
@@ -22,15 +55,15 @@ Expr of_two(Op op, Expr a, Expr b) {
 }
 
 Expr named(Op op, std::string name) {
-  ExprNode node{op, DType::i64, {}, std::move(name)};
-  return wrap(std::move(node));
+  std::shared_ptr<ExprNode> node = node_of(op, DType::i64);
+  node->name = std::move(name);
+  return Expr(std::move(node));
 }
 }  // namespace
 
 const OpInfo& op_info(Op op) { return kOps[static_cast<int>(op)]; }
 
-Expr::Expr(int64_t value)
-    : node_(std::make_shared<const ExprNode>(ExprNode{Op::k_const_int, DType::i64, {}, {}, value})) {}
+Expr::Expr(int64_t value) : node_(constant_node(value)) {}
 
 Expr iter(std::string name) { return named(Op::k_iter, std::move(name)); }
 Expr symbol(std::string name) { return named(Op::k_symbol, std::move(name)); }
@@ -40,18 +73,31 @@ Expr const_float(double value, DType type) {
   if (type != DType::f64) value = static_cast<float>(value);
   if (type == DType::f16) value = f16_to_f32(f32_to_f16(static_cast<float>(value)));
   if (type == DType::bf16) value = bf16_to_f32(f32_to_bf16(static_cast<float>(value)));
-  return wrap({Op::k_const_float, type, {}, {}, 0, value});
+  std::shared_ptr<ExprNode> node = node_of(Op::k_const_float, type);
+  node->fval = value;
+  return Expr(std::move(node));
 }
 
-Expr const_int(int64_t value, DType type) { return wrap({Op::k_const_int, type, {}, {}, value}); }
+Expr const_int(int64_t value, DType type) {
+  std::shared_ptr<ExprNode> node = node_of(Op::k_const_int, type);
+  node->ival = value;
+  return Expr(std::move(node));
+}
 
 Expr load(std::string buffer, std::vector<Expr> indices, DType type) {
-  return wrap({Op::k_load, type, std::move(indices), std::move(buffer)});
+  std::shared_ptr<ExprNode> node = node_of(Op::k_load, type);
+  node->name = std::move(buffer);
+  node->args = std::move(indices);
+  return Expr(std::move(node));
 }
 
-Expr cast(DType type, Expr e) { return wrap({Op::k_cast, type, {std::move(e)}}); }
+Expr cast(DType type, Expr e) { return make_typed(Op::k_cast, type, {std::move(e)}); }
 
-Expr make_typed(Op op, DType type, std::vector<Expr> args) { return wrap({op, type, std::move(args)}); }
+Expr make_typed(Op op, DType type, std::vector<Expr> args) {
+  std::shared_ptr<ExprNode> node = node_of(op, type);
+  node->args = std::move(args);
+  return Expr(std::move(node));
+}
 
 Expr make(Op op, std::vector<Expr> args) {
   const OpClass cls = op_info(op).cls;

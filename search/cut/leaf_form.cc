@@ -458,7 +458,11 @@ std::vector<Expr> physical_strides(const Buffer& buffer) {
   Expr stride(1);
   for (size_t d = dims.size(); d-- > 0;) {
     out[d] = stride;
-    stride = simplify(stride * dims[d]);
+    int64_t product = 0;
+    if (d == 0) break;
+    const bool number =
+        is_const_int(stride) && is_const_int(dims[d]) && !__builtin_mul_overflow(stride->ival, dims[d]->ival, &product);
+    stride = number ? Expr(product) : simplify(stride * dims[d]);
   }
   return out;
 }

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "ir/core/names.h"
+
 namespace lathe::search {
 using namespace ir;  // NOLINT(google-build-using-namespace)
 
@@ -294,11 +296,82 @@ Staged stage_box(const Kernel& kernel, const Buffer& buffer, const std::vector<c
   return staged;
 }
 
+namespace {
+// Whether each iteration that reads has one of the write's own scopes that writes the cell: each of their iterators
+// that the index names goes with one of the read's that has the same extent.
+class SameCells {
+ public:
+  SameCells(const Access& writes, const Access& reads, size_t fixed) : writes_(writes), reads_(reads), fixed_(fixed) {}
+
+  bool proven() {
+    if (!std::equal(writes_.index.begin(), writes_.index.end(), reads_.index.begin(), reads_.index.end(),
+                    [&](const Expr& w, const Expr& r) { return alike(w, r); }))
+      return false;
+    for (size_t i = 0; i < pairs_.size(); ++i) {  // which may name others
+      const Expr w = pairs_[i].first->extent, r = pairs_[i].second->extent;
+      if (!alike(w, r)) return false;
+    }
+    // The others may have any value that they have.
+    return std::all_of(
+        writes_.scopes.begin() + static_cast<std::ptrdiff_t>(fixed_), writes_.scopes.end(),
+        [&](const Stmt* s) { return partner(s) != nullptr || (is_const_int(s->extent) && s->extent->ival >= 1); });
+  }
+
+ private:
+  const Stmt* own(const Access& access, const std::string& iter) const {
+    for (size_t i = fixed_; i < access.scopes.size(); ++i) {
+      if (access.scopes[i]->iter == iter) return access.scopes[i];
+    }
+    return nullptr;
+  }
+  const Stmt* partner(const Stmt* scope) const {
+    for (const auto& [w, r] : pairs_) {
+      if (w == scope) return r;
+    }
+    return nullptr;
+  }
+  bool alike(const Expr& w, const Expr& r) {
+    if (w->op != r->op || w->type != r->type || w->op == Op::k_load || w->args.size() != r->args.size()) return false;
+    if (w->op == Op::k_iter) {
+      const Stmt *from = own(writes_, w->name), *to = own(reads_, r->name);
+      if (from == nullptr || to == nullptr) return from == to && w->name == r->name;
+      if (const Stmt* known = partner(from)) return known == to;
+      pairs_.emplace_back(from, to);
+      return true;
+    }
+    if (w->name != r->name || w->ival != r->ival || w->op == Op::k_const_float) return false;
+    for (size_t i = 0; i < w->args.size(); ++i) {
+      if (!alike(w->args[i], r->args[i])) return false;
+    }
+    return true;
+  }
+
+  const Access &writes_, &reads_;
+  const size_t fixed_;
+  std::vector<std::pair<const Stmt*, const Stmt*>> pairs_;
+};
+
+// Whether the access's cells depend on what the Kernel itself writes: the same expression may mean others later.
+bool reads_written(const Kernel& kernel, const Access& access, size_t fixed) {
+  bool reads = false;
+  const auto look = [&](const Expr& e) {
+    for_each_node(e, [&](const ExprNode& n) {
+      reads = reads || (n.op == Op::k_load && !is_input(kernel.find_buffer(n.name)->place));
+    });
+  };
+  for (size_t i = fixed; i < access.scopes.size(); ++i) look(access.scopes[i]->extent);
+  for (const Expr& e : access.index) look(e);
+  return reads;
+}
+}  // namespace
+
 bool covers(const Kernel& kernel, const Access& writes, const Access& reads, size_t fixed) {
   const bool side_by_side = writes.scopes.size() == fixed && reads.scopes.size() == fixed;
   if (side_by_side &&
       std::equal(writes.index.begin(), writes.index.end(), reads.index.begin(), reads.index.end(), equal))
     return true;
+  if (SameCells(writes, reads, fixed).proven()) return true;
+  if (reads_written(kernel, writes, fixed) || reads_written(kernel, reads, fixed)) return false;
   ScopePath common(writes.scopes.begin(), writes.scopes.begin() + static_cast<std::ptrdiff_t>(fixed));
   const Ranges ranges = ranges_at(kernel, common);
   const std::vector<DimRange> w = footprint(kernel, writes, fixed, ranges), r = footprint(kernel, reads, fixed, ranges);

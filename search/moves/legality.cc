@@ -24,6 +24,7 @@ bool find_path(const std::vector<Stmt>& body, const std::string& iter, ScopePath
 
 ScopePath path_to(const Kernel& kernel, const std::string& iter) {
   ScopePath path;
+  path.reserve(8);
   find_path(kernel.body, iter, path);
   return path;
 }
@@ -97,14 +98,14 @@ Answer separable(const Kernel& kernel, const std::string& iter, size_t at, const
 
 bool lives_inside(const Kernel& kernel, const std::string& buffer, const ScopePath& path, std::string* why) {
   const std::string place = path.empty() ? "root" : path.back()->iter;
-  const auto refuse = [&](std::string reason) {
-    if (why) *why = std::move(reason);
+  const auto refuse = [&](const char* reason) {
+    if (why) *why = fmt::format(fmt::runtime(reason), buffer, place);
     return false;
   };
   const std::vector<Access> accesses = collect_accesses(kernel.body, {}, &buffer);
   for (const Access& a : accesses) {
     const bool inside = a.scopes.size() >= path.size() && std::equal(path.begin(), path.end(), a.scopes.begin());
-    if (!inside) return refuse(fmt::format("`{}` is used outside scope `{}`", buffer, place));
+    if (!inside) return refuse("`{}` is used outside scope `{}`");
   }
   for (auto at = accesses.begin(); at != accesses.end(); ++at) {
     const Access& read = *at;
@@ -116,7 +117,7 @@ bool lives_inside(const Kernel& kernel, const std::string& buffer, const ScopePa
           std::mismatch(write.scopes.begin(), write.scopes.end(), read.scopes.begin(), read.scopes.end());
       return covers(kernel, write, read, static_cast<size_t>(split.first - write.scopes.begin()));
     });
-    if (!covered) return refuse(fmt::format("`{}` may be read before the iteration of `{}` wrote it", buffer, place));
+    if (!covered) return refuse("`{}` may be read before the iteration of `{}` wrote it");
   }
   return true;
 }

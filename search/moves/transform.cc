@@ -25,10 +25,14 @@ using Words = InlineVector<std::string_view, 8>;
 
 static Words split(std::string_view text, std::string_view separators) {
   Words out;
-  for (size_t at = 0; at < text.size();) {
-    const size_t end = std::min(text.find_first_of(separators, at), text.size());
-    if (end > at) out.push_back(text.substr(at, end - at));
-    at = end + 1;
+  const auto separates = [&](char c) {
+    return std::any_of(separators.begin(), separators.end(), [&](char s) { return s == c; });
+  };
+  size_t start = 0;
+  for (size_t at = 0; at <= text.size(); ++at) {
+    if (at < text.size() && !separates(text[at])) continue;
+    if (at > start) out.push_back(text.substr(start, at - start));
+    start = at + 1;
   }
   return out;
 }
@@ -106,8 +110,9 @@ static Status check_shape(const Transform& row, const Move& move) {
 }
 
 const Transform* find_transform(std::string_view name) {
+  if (name.empty()) return nullptr;
   for (const Transform& row : transforms()) {
-    if (name == row.name) return &row;
+    if (name[0] == row.name[0] && name == row.name) return &row;
   }
   return nullptr;
 }

@@ -65,12 +65,13 @@ static void in_turn(const Problem& problem, const Target& target, const Take& ta
   for (const Recipe& r : recipes()) {
     if (!r.matches(problem)) continue;
     const std::unique_ptr<Sketch> sketch = r.sketch(problem, target);
-    std::vector<Knobs> settings = sketch->simpler();
-    if (Knobs standard = sketch->defaults(); !standard.empty()) settings.insert(settings.begin(), std::move(standard));
-    for (const Knobs& setting : settings) {
+    const auto taken = [&](const Knobs& setting) {
       Result<Scheduled> s = sketch->script(setting);
-      if (s.ok() && take(std::move(s).value())) return;
-    }
+      return s.ok() && take(std::move(s).value());
+    };
+    if (const Knobs standard = sketch->defaults(); !standard.empty() && taken(standard)) return;
+    const std::vector<Knobs> settings = sketch->simpler();
+    if (std::any_of(settings.begin(), settings.end(), taken)) return;
   }
 }
 

@@ -66,6 +66,19 @@ TEST(Dependence, TilesAndTails) {
   EXPECT_TRUE(independent("  for i < N:\n    for j < K:\n      f[i*K + j] = x[i]\n", "i"));
   EXPECT_TRUE(independent("  for i < N:\n    for j < K:\n      f[i*K + j] = x[i]\n", "j"));
   EXPECT_FALSE(independent("  for i < N:\n    for j < K + 1:\n      f[i*K + j] = x[i]\n", "i"));
+  // A step is more than what all scopes inside can add up to, or it is not.
+  const auto nested = [](const char* j, const char* k, const char* index) {
+    return fmt::format("  for i < ceildiv(N, 32):\n    for j < {}:\n      for k < {}:\n        f[{}] = x[0]\n", j, k,
+                       index);
+  };
+  EXPECT_TRUE(independent(nested("4", "min(8, N - 32*i)", "32*i + 8*j + k"), "i"));
+  EXPECT_FALSE(independent(nested("4", "min(9, N - 32*i)", "32*i + 8*j + k"), "i"));
+  EXPECT_FALSE(independent(nested("5", "8", "32*i + 8*j + k"), "i"));
+  EXPECT_TRUE(independent(nested("4", "8", "32*i - 8*j + k"), "i"));
+  EXPECT_FALSE(independent(nested("4", "10", "32*i - 8*j + k"), "i"));
+  EXPECT_FALSE(independent(nested("4", "K", "32*i + 8*j + k"), "i"));
+  EXPECT_TRUE(independent(nested("0", "K", "32*i + 8*j"), "i"));
+  EXPECT_FALSE(independent(nested("4", "8", "8*j + k"), "i"));
 }
 
 TEST(Dependence, FusedIndicesAreJointlyInjective) {

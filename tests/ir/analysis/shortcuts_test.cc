@@ -61,21 +61,44 @@ TEST(Shortcuts, EndsAreAtLeastAsCloseAsTheCanonicalForms) {
 TEST(Shortcuts, PointsLieInRange) {
   const RandomIndex random(1);
   const Ranges& ranges = random.ranges();
-  for (int point = 0; point < Ranges::kPoints; ++point) {
+  for (size_t point = 0; point < Points::kCount; ++point) {
     Env env;
     for (const char* name : {"M", "N", "i", "j", "k"}) {
-      const std::optional<int64_t> value = ranges.value_at(name, point);
-      ASSERT_TRUE(value) << name;
-      EXPECT_GE(*value, ranges.find(name)->lo) << name;
-      EXPECT_LE(*value, ranges.find(name)->hi) << name;
-      EXPECT_EQ(*value % ranges.multiple_of(name), 0) << name;
+      const Points* points = ranges.points_of(name);
+      ASSERT_TRUE(points != nullptr && points->known[point]) << name;
+      const int64_t value = points->value[point];
+      EXPECT_GE(value, ranges.find(name)->lo) << name;
+      EXPECT_LE(value, ranges.find(name)->hi) << name;
+      EXPECT_EQ(value % ranges.multiple_of(name), 0) << name;
       if (const Expr* extent = ranges.extent_of(name)) {
-        EXPECT_LT(*value, *evaluate(*extent, env)) << name;
+        EXPECT_LT(value, *evaluate(*extent, env)) << name;
       }
-      env.emplace_back(name, *value);
+      env.emplace_back(name, value);
     }
   }
-  EXPECT_FALSE(ranges.value_at("unknown", 0));
+  EXPECT_EQ(ranges.points_of("unknown"), nullptr);
+}
+
+// At each point what evaluate() gives with the names' values there.
+TEST(Shortcuts, PointsAreEvaluatedAsOneByOne) {
+  int known = 0;
+  for (uint64_t seed = 0; seed < 3000; ++seed) {
+    RandomIndex random(seed);
+    const Expr e = seed % 4 == 0
+                       ? select(make(Op::k_lt, {random.index(2), random.index(2)}), random.index(2), -random.index(2))
+                       : random.index(3);
+    const Points all = evaluate_at(e, random.ranges());
+    for (size_t point = 0; point < Points::kCount; ++point) {
+      Env env;
+      for (const char* name : {"M", "N", "i", "j", "k"})
+        env.emplace_back(name, random.ranges().points_of(name)->value[point]);
+      const std::optional<int64_t> one = evaluate(e, env);
+      ASSERT_EQ(all.known[point], one.has_value()) << print(e);
+      EXPECT_EQ(all.value[point], one.value_or(0)) << print(e);
+      known += one.has_value();
+    }
+  }
+  EXPECT_GT(known, 3000);
 }
 
 // negative_somewhere() may only say so of what some values in range make negative.
@@ -88,10 +111,8 @@ TEST(Shortcuts, WhatAPointRefutesIsNegativeThere) {
     if (!negative_somewhere(p, random.ranges())) continue;
     ++refuted;
     bool found = false;
-    for (int point = 0; point < Ranges::kPoints; ++point) {
-      const std::optional<int64_t> value = evaluate_at(e, random.ranges(), point);
-      found |= value && *value < 0;
-    }
+    const Points points = evaluate_at(e, random.ranges());
+    for (size_t point = 0; point < Points::kCount; ++point) found |= points.known[point] && points.value[point] < 0;
     EXPECT_TRUE(found) << print(e);
     EXPECT_FALSE(proves_le(Expr(0), e, random.ranges())) << print(e);
   }

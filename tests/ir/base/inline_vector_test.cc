@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <random>
 #include <string>
 #include <vector>
@@ -53,6 +54,35 @@ TEST(InlineVector, AVectorThatAssignsToItselfKeepsItsElements) {
   EXPECT_EQ(listed(few), (std::vector<std::string>{"a", "b"}));
   EXPECT_EQ(listed(many), (std::vector<std::string>{"a", "b", "c", "d", "e"}));
   EXPECT_EQ(many.back(), "e");
+}
+
+// What moves as bytes is owned once, whether it moves with its vector or alone into more memory, also in lists of
+// lists.
+TEST(InlineVector, WhatMovesAsBytesIsOwnedOnce) {
+  using Shared = std::shared_ptr<int>;
+  static_assert(kMovesAsBytes<Shared> && kMovesAsBytes<InlineVector<Shared, 2>> && !kMovesAsBytes<std::string>);
+  const Shared value = std::make_shared<int>(7);
+  for (size_t n = 0; n <= 9; ++n) {
+    {
+      InlineVector<InlineVector<Shared, 2>, 3> lists;
+      for (size_t i = 0; i < n; ++i) {
+        lists.push_back({});
+        for (size_t j = 0; j < i; ++j) lists.back().push_back(value);
+      }
+      const auto owners = static_cast<long>(1 + n * (n - (n > 0)) / 2);
+      EXPECT_EQ(value.use_count(), owners);
+      InlineVector<InlineVector<Shared, 2>, 3> moved = std::move(lists), copy = moved;
+      EXPECT_TRUE(lists.empty());  // NOLINT(bugprone-use-after-move)
+      EXPECT_EQ(value.use_count(), 2 * owners - 1);
+      copy = std::move(moved);
+      EXPECT_EQ(value.use_count(), owners);
+      ASSERT_EQ(copy.size(), n);
+      for (size_t i = 0; i < n; ++i) EXPECT_EQ(copy[i].size(), i);
+      if (n > 1) copy.erase(copy.begin());
+      copy.shrink(copy.size() / 2);
+    }
+    EXPECT_EQ(value.use_count(), 1);
+  }
 }
 
 }  // namespace
