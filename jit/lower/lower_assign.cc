@@ -22,6 +22,24 @@ using ir::Stmt;
 namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr uint32_t kAllButSign = 0x7fffffff;
+
+// Whether all that the reduction takes are absolute values of which it keeps the largest. As integers, the bits of floats
+// without a sign are in the order of these, NaN above all; partials have what is left to the largest, so that the least
+// one counts.
+template <class Reduction>
+bool takes_sizes(const Reduction& r) {
+  bool sizes = r.op == AssignOp::max;
+  const auto look = [&](const Stmt& s) {
+    const bool other = s.kind == Stmt::Kind::assign && s.target == r.buffer && s.op == AssignOp::max;
+    sizes &= !other || s.value->op == Op::k_abs;
+  };
+  for (size_t i = 0; i <= r.last; ++i) {
+    look((*r.list)[i]);
+    ir::for_each_stmt((*r.list)[i].body, look);
+  }
+  return sizes;
+}
 
 // Its bits; of integers those of the minimum and the sum.
 uint32_t identity(AssignOp op, ir::DType type) {
@@ -222,6 +240,7 @@ void Lowering::reduce_lanes(const Stmt& s, const Place& target) {
     reduction->targets.push_back({target, {}});
     t = reduction->targets.end() - 1;
   }
+  const bool sizes = takes_sizes(*reduction);
   // Copies of unrolled scopes and registers of a wide vector scope are told apart by the numbers in
   // scope.
   std::vector<int64_t> copy;
@@ -231,7 +250,7 @@ void Lowering::reduce_lanes(const Stmt& s, const Place& target) {
   auto partial = std::find_if(t->partials.begin(), t->partials.end(), [&](const auto& p) { return p.first == copy; });
   if (partial == t->partials.end()) {
     const int home = e_.home();
-    e_.set_constant(home, identity(s.op, target.buffer->type), reduction->level);
+    e_.set_constant(home, sizes ? kAllButSign : identity(s.op, target.buffer->type), reduction->level);
     t->partials.emplace_back(copy, home);
     partial = t->partials.end() - 1;
   }
@@ -241,6 +260,11 @@ void Lowering::reduce_lanes(const Stmt& s, const Place& target) {
     const int number = value(s.value);
     if (lane_->mask < 0) return e_.op_into(home, op, {home, number});
     return e_.op_into(home, LeafOp::k_blend, {home, e_.op(op, {home, number})}, lane_->mask);
+  }
+  if (sizes) {
+    const int x = value(s.value->args[0]), left = e_.op(LeafOp::k_bit_andnot, {x, e_.constant_bits(kAllButSign)});
+    if (lane_->mask < 0) return e_.op_into(home, LeafOp::k_imin, {home, left});
+    return e_.op_into(home, LeafOp::k_blend, {home, e_.op(LeafOp::k_imin, {home, left})}, lane_->mask);
   }
   if (lane_->mask < 0) {
     combine(s.op, home, s.value, home);
@@ -267,10 +291,12 @@ void Lowering::running_sum(RunningSum& r, const Stmt& s, const Place& target) {
 }
 
 void Lowering::finish_reduction(Reduction& r) {
+  const bool sizes = takes_sizes(r);
   for (Reduction::Target& t : r.targets) {
     std::vector<int> values;
     const bool integers = t.place.buffer->type == ir::DType::i32, least = r.op == AssignOp::min;
     const auto both = [&](int a, int b) {
+      if (sizes) return e_.op(LeafOp::k_imin, {a, b});
       return integers ? e_.op(least ? LeafOp::k_imin : LeafOp::k_iadd, {a, b}) : combine_values(r.op, a, b);
     };
     for (const auto& [copy, reg] : t.partials) values.push_back(reg);
@@ -281,6 +307,12 @@ void Lowering::finish_reduction(Reduction& r) {
       values = std::move(next);
     }
     int all = -1;
+    if (sizes) {
+      const int left = e_.op(LeafOp::k_reduce_imin, values);
+      all = e_.op(LeafOp::k_bit_andnot, {left, e_.constant_bits(kAllButSign)});
+      write(t.place, combine_values(r.op, read(t.place), all));
+      continue;
+    }
     if (integers) {
       write(t.place, both(read(t.place), e_.op(least ? LeafOp::k_reduce_imin : LeafOp::k_reduce_iadd, values)));
       continue;

@@ -7,7 +7,7 @@
 //   for h < K // S:                              first of all, for each row of x
 //     l = max |x[..]|;  r = 127 / l;  p[h] = l / 127
 //     for each group g of h:
-//       t = 0;  for k < G: q[..] = i8(x[..] * r);  t += round(x[..] * r)
+//       t = 0;  for k < G: q[..] = i8(x[..] * r);  t += i8(x[..] * r)
 //       z[g] = -Z * t;  b[g] = t * p[h]
 //   for g < K // G:
 //     s = z[g];  for k < G: s += q[..] * U(..)
@@ -40,7 +40,7 @@ using namespace ir;  // NOLINT(google-build-using-namespace)
 
 namespace {
 
-// Sums of a group: 255 * 127 * 65,536 < 2^31, and those of the activations are exact in f32.
+// Sums of a group: 255 * 127 * 65,536 < 2^31.
 constexpr int64_t kMaxGroup = 65536;
 constexpr int64_t kLargest = 127;
 constexpr double kLeast = 0x1p-100;  // of a row's largest value: smaller ones become 0
@@ -167,7 +167,7 @@ Status apply_quantize_activations(TransformResult& result, const Move& move, con
   const std::string p = add_buffer(found.input + "_scale", DType::f32, with(row_dims, scales));
   const std::string l = add_buffer(found.input + "_largest", DType::f32, with(row_dims, scales));
   const std::string r = add_buffer(found.input + "_inverse", DType::f32, with(row_dims, scales));
-  const std::string t = add_buffer(found.input + "_total", DType::f32, with(row_dims, groups));
+  const std::string t = add_buffer(found.input + "_total", DType::i32, with(row_dims, groups));
   const std::string b = w->rest ? add_buffer(found.input + "_sum", DType::f32, with(row_dims, groups)) : "";
   const std::string z = w->zero == 0 ? "" : add_buffer(found.input + "_start", DType::i32, with(row_dims, groups));
   const Buffer target = *kernel.find_buffer(found.update->target);
@@ -244,16 +244,18 @@ Status apply_quantize_activations(TransformResult& result, const Move& move, con
   of_scale.push_back(set(p, with(row, iter(h)), largest / real(kLargest)));
   const Expr group_at = Expr(scale / group) * iter(h) + iter(hg);
   const Expr column = Expr(group) * group_at + iter(kq);
-  const Expr scaled = value_at(column) * inverse;
+  const Expr byte = cast(DType::i8, value_at(column) * inverse);
   std::vector<Stmt> group_body;
-  group_body.push_back(set(t, with(row, group_at), real(0)));
-  group_body.push_back(make_scope(kq, Expr(group),
-                                  {set(q, with(row, column), cast(DType::i8, scaled)),
-                                   set(t, with(row, group_at), make(Op::k_round, {scaled}), AssignOp::add)}));
-  const Expr total = f32_load(t, with(row, group_at)), scale_of_row = f32_load(p, with(row, iter(h)));
-  if (!z.empty())
-    group_body.push_back(set(z, with(row, group_at), cast(DType::i32, total) * const_int(-w->zero, DType::i32)));
-  if (!b.empty()) group_body.push_back(set(b, with(row, group_at), late || shared ? total : total * scale_of_row));
+  group_body.push_back(set(t, with(row, group_at), const_int(0, DType::i32)));
+  group_body.push_back(make_scope(
+      kq, Expr(group),
+      {set(q, with(row, column), byte), set(t, with(row, group_at), cast(DType::i32, byte), AssignOp::add)}));
+  const Expr total = load(t, with(row, group_at), DType::i32), scale_of_row = f32_load(p, with(row, iter(h)));
+  if (!z.empty()) group_body.push_back(set(z, with(row, group_at), total * const_int(-w->zero, DType::i32)));
+  if (!b.empty()) {
+    const Expr number = cast(DType::f32, total);
+    group_body.push_back(set(b, with(row, group_at), late || shared ? number : number * scale_of_row));
+  }
   of_scale.push_back(make_scope(hg, Expr(scale / group), std::move(group_body)));
   Stmt first = make_scope(h, scales, std::move(of_scale));
   for (size_t i = found.rows.size(); i-- > 0;) {

@@ -274,6 +274,8 @@ std::optional<DotsSketch::Setting> DotsSketch::standard() const {
   base.parallel = problem_.threads > 1;
   each_setting(base, choices, [&](Setting k) {
     if ((hurried && k.tile_rows > kHurriedRows) || (problem_.cold && k.streams > 1)) return;
+    // One row waits for memory, not for the arithmetic that a shared scale saves, and bursts of longer code come later.
+    if (problem_.cold && m_ == 1 && k.scale > kLeastScale) return;
     for (const int64_t prefetch : prefetches) {
       // Weights made of several fields leave no slots for sums in memory as well.
       if (prefetch == -1 && (k.tile_rows > kNextRows || (byte_fields() > 1 && !sums_fit(k)))) continue;

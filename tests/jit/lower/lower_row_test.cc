@@ -40,6 +40,34 @@ TEST(LowerRow, EveryLengthSeveralRows) {
   }
 }
 
+// The largest of absolute values goes by their bits: infinities, denormals, both zeros, and a NaN in any lane.
+TEST(LowerRow, LargestOfAbsoluteValues) {
+  const std::string body = R"(  for i0 < e0:
+    r0[] = 0.0
+    for i1 < ceildiv(e1, 16):
+      for i2 < min(16, e1 - 16*i1) @vector:
+        r0[] max= abs(p0[i0, 16*i1 + i2])
+    r1[] = 1.5
+    for i3 < ceildiv(e1, 16):
+      for i4 < min(16, e1 - 16*i3) @vector:
+        r1[] max= abs(p0[i0, 16*i3 + i4])
+        r1[] max= p0[i0, 16*i3 + i4] * 2.0
+    for i5 < ceildiv(e1, 16):
+      for i6 < min(16, e1 - 16*i5) @vector:
+        p1[i0, 16*i5 + i6] = r0[] + r1[]
+)";
+  constexpr float kInf = std::numeric_limits<float>::infinity();
+  for (const int64_t n : {1, 2, 7, 16, 17, 33, 50}) {
+    for (const float special : {1.0f, -kInf, kInf, 1e-42f, -0.0f, std::nanf(""), -std::nanf("")}) {
+      for (const int64_t at : {int64_t{0}, n / 2, n - 1}) {
+        LeafCase c = rows(body, 2, n, Data::normal, kRowRegisters);
+        c.data(0)[LeafCase::kBorder + static_cast<size_t>(n + 3 + at)] = special;
+        expect_leaf(c);
+      }
+    }
+  }
+}
+
 // The iterator of one lane is 0 wherever it stands: what the scope writes looks like one element of all lanes.
 TEST(LowerRow, VectorScopesOfOneLane) {
   const std::string body = R"(  for i0 < e0:
