@@ -37,13 +37,16 @@ struct NestOperand {
 };
 
 // Where a call's prefetch stream points: operand `operand`'s address + distance bytes; with spread_iter, share number i
-// of the `block_bytes` ahead, for that iterator's value i of its trip count.
+// of the `block_bytes` ahead, for that iterator's value i of its trip count. Without an operand: its own place `share`,
+// from which it moves by `share_step` bytes every four steps.
 struct NestStream {
   int operand = -1;
   int64_t distance = 0;  // bytes, when spread_iter is empty
   std::string spread_iter;
   Expr block_bytes;  // bytes the enclosing tensor loop reads of the operand in one call
   int lines = 0;     // per four steps, baked in the leaf
+  NestOperand share;
+  Expr share_step;
 };
 
 // One piece of a call's tensor loop: `len` steps, with the two operands that the loop walks moved by so many bytes from

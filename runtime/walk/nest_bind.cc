@@ -222,6 +222,7 @@ class Binder {
   ir::Status variants(const ir::NestCall& call, BoundCall* b, bool* never);
   ir::Result<BoundPointer> pointer(const ir::NestOperand& operand);
   ir::Status stream(const ir::NestCall& call, size_t number, BoundCall* b);
+  ir::Status share(const ir::NestStream& stream, size_t number, BoundCall* b);
   ir::Status segments(const ir::NestCall& call, BoundCall* b);
   ir::Status scratch();
 
@@ -310,6 +311,7 @@ ir::Result<BoundPointer> Binder::pointer(const ir::NestOperand& operand) {
 
 ir::Status Binder::stream(const ir::NestCall& call, size_t number, BoundCall* b) {
   const ir::NestStream& s = call.streams[number];
+  if (s.share.offset) return share(s, number, b);
   if (s.operand < 0 || s.operand >= static_cast<int>(call.operands.size())) {
     return ir::internal_error("a stream of operand {}", s.operand);
   }
@@ -360,6 +362,19 @@ ir::Status Binder::stream(const ir::NestCall& call, size_t number, BoundCall* b)
     return ir::invalid("a prefetch distance of {} overflows", ahead);
   // Until walk() fills it in, `end` is the number of bytes after ptr.
   out.end = reinterpret_cast<const char*>(share > 0 ? share : line_step);
+  out_->pointers.push_back(p);
+  return {};
+}
+
+// A stream with a place of its own.
+ir::Status Binder::share(const ir::NestStream& s, size_t number, BoundCall* b) {
+  LATHE_ASSIGN(BoundPointer p, pointer(s.share));
+  p.slot = static_cast<uint8_t>(number);
+  p.stream = true;
+  ir::LeafStream& out = b->args.stream[number];
+  LATHE_ASSIGN(out.step, forms_.constant(s.share_step));
+  out.lines_per_4k = s.lines;
+  out.end = reinterpret_cast<const char*>(std::max<int64_t>(out.step, kLine));
   out_->pointers.push_back(p);
   return {};
 }

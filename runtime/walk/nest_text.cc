@@ -42,6 +42,11 @@ void print_call(const ir::CutKernel& cut, const ir::NestCall& call, const std::s
     out += "\n";
   }
   for (const ir::NestStream& s : call.streams) {
+    if (s.share.offset) {
+      out += fmt::format("{}  prefetch {} + {}, {} lines per four steps, {} bytes on\n", pad,
+                         buffer_name(cut, s.share.buffer), ir::print(s.share.offset), s.lines, ir::print(s.share_step));
+      continue;
+    }
     out += fmt::format("{}  prefetch p{}: {}, {} lines per four steps\n", pad, s.operand,
                        s.spread_iter.empty()
                            ? fmt::format("{} bytes ahead", s.distance)

@@ -87,6 +87,9 @@ class Cutter {
     for (Leaf& leaf : group.leaves) numbers.push_back(add_leaf(std::move(leaf)));
     for (int& leaf : group.call.leaves) leaf = numbers[static_cast<size_t>(leaf)];
     for (NestOperand& o : group.call.operands) o.buffer = buffer_number(o.buffer);
+    for (NestStream& s : group.call.streams) {
+      if (s.operand < 0) s.share.buffer = buffer_number(s.share.buffer);
+    }
     node.call = std::move(group.call);
     return node;
   }

@@ -2,7 +2,6 @@
 // extents and streams. What may be a leaf is leaf_form.cc's affair.
 #include <algorithm>
 #include <functional>
-#include <set>
 
 #include "ir/analysis/analysis.h"
 #include "ir/analysis/intrinsics.h"
@@ -300,61 +299,6 @@ Result<std::vector<Stmt>> LeafBuilder::build_body(const std::vector<Stmt>& body,
     out.push_back(std::move(t));
   }
   return out;
-}
-
-// The operand through which the statements of a loop read a buffer.
-Result<int> LeafBuilder::operand_read_by(const Stmt& loop, const std::string& buffer) const {
-  int found = -1;
-  for_each_stmt(loop.body, [&](const Stmt& inner) {
-    if (inner.kind != Stmt::Kind::assign) return;
-    for_each_node(inner.value, [&](const ExprNode& n) {
-      if (n.op != Op::k_load || n.name != buffer || found >= 0) return;
-      const auto access = accesses_.find({&inner, &n.args});
-      if (access != accesses_.end()) found = access->second.slot;
-    });
-  });
-  if (found < 0) return unsupported("prefetch of {}: loop {} does not read it", buffer, loop.iter);
-  return found;
-}
-
-// A prefetch statement of a loop that shares out the next block of what it reads: a stream of the call. The block after
-// this one is a step of the loop from outside that the operand's innermost index follows.
-Status LeafBuilder::add_share(const Stmt& s, int operand) {
-  const LeafSlot& slot = slots_[static_cast<size_t>(operand)];
-  const Buffer& b = kernel_.buffers[static_cast<size_t>(slot.buffer)];
-  std::set<std::string> outside;
-  size_t d = slot.outer.size();
-  while (d > 0 && outside.empty()) {
-    for_each_node(slot.outer[--d], [&](const ExprNode& n) {
-      if (n.op == Op::k_iter) outside.insert(n.name);
-    });
-  }
-  if (is_inside(s.iter) || outside.size() != 1 || outside.contains(s.iter))
-    return unsupported("prefetch of {} next {}: blocks follow no loop around it", s.target, s.iter);
-  const std::string& loop = *outside.begin();
-  const Expr next = substitute(slot.outer[d], {{loop, iter(loop) + Expr(1)}});
-  const Expr bytes = (next - slot.outer[d]) * physical_strides(b)[d] * Expr(dtype_bytes(b.type));
-  if (building_streams_) streams_.push_back({operand, 0, s.iter, simplify(bytes, ranges_), s.lines});
-  return {};
-}
-
-// A prefetch statement of a tensor scope. One that follows rows keeps its distance; any other is a stream of the call:
-// which operand, and how many bytes one call reads of it.
-Status LeafBuilder::add_stream(const Stmt& s, const Stmt& tensor, const Ranges& ranges, Stmt& leaf) {
-  const Expr step = step_bytes(s.target, tensor, ranges);
-  int found = -1;
-  for (size_t i = 0; i < slots_.size() && step; ++i) {
-    if (kernel_.buffers[slots_[i].buffer].name == s.target) found = static_cast<int>(i);
-  }
-  if (found < 0) return unsupported("prefetch of {}: the tensor scope does not read it", s.target);
-  leaf.target = fmt::format("p{}", found);
-  leaf.iter.clear();
-  if (follows_rows(s, tensor, ranges)) return {};
-  leaf.distance = 0;
-  if (building_streams_) {
-    streams_.push_back({found, s.distance, s.iter, simplify(tensor.extent * step, ranges_), s.lines});
-  }
-  return {};
 }
 
 Result<Leaf> LeafBuilder::build(const std::vector<Stmt>& group, const std::vector<LeafVariant::Range>& values) {

@@ -1,6 +1,6 @@
-// The maker of one leaf group, as three files see it: leaf_form.cc decides whether the statements are in leaf form and
+// The maker of one leaf group, as four files see it: leaf_form.cc decides whether the statements are in leaf form and
 // collects what they touch, leaf_loops.cc looks at their loops, leaf_build.cc writes the canonical Kernel of each
-// variant. Private to them; one object makes one group.
+// variant, leaf_streams.cc what it prefetches. Private to them; one object makes one group.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -135,6 +135,11 @@ class LeafBuilder {
                                                const ir::Stmt* parent);
   ir::Status build_scope(const ir::Stmt& s, const std::vector<LeafVariant::Range>& values, const ir::Ranges& inner,
                          const ir::Stmt* parent, ir::Stmt& t);
+  // leaf_streams.cc
+  struct Block;
+  ir::Result<Block> next_block(const std::string& buffer, size_t scope) const;
+  static ir::Expr most(const ir::Expr& extent, const ir::Ranges& ranges);
+  ir::Status add_block(const ir::Stmt& s, const ir::Stmt& tensor, size_t scope);
   ir::Result<int> operand_read_by(const ir::Stmt& loop, const std::string& buffer) const;
   ir::Status add_share(const ir::Stmt& s, int operand);
   // Bytes that a step of a tensor scope moves what it reads of a buffer by; null: it does not read it along its steps.
@@ -151,6 +156,7 @@ class LeafBuilder {
   bool dim_is_variant(const std::string& reg, ptrdiff_t dim, size_t v) const;
 
   const ir::Kernel& kernel_;
+  const std::vector<const ir::Stmt*>& outer_;  // the scopes around the group
   ir::Ranges ranges_;
   std::vector<std::string> inside_;   // iterators of the group
   std::vector<std::string> written_;  // buffers it writes

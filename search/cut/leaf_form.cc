@@ -93,7 +93,7 @@ bool is_index(const Expr& value) {
 }
 
 LeafBuilder::LeafBuilder(const Kernel& kernel, const std::vector<const Stmt*>& outer)
-    : kernel_(kernel), ranges_(kernel) {
+    : kernel_(kernel), outer_(outer), ranges_(kernel) {
   for (const Stmt* s : outer) ranges_.enter(*s);
 }
 

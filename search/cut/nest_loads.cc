@@ -73,7 +73,7 @@ Status load_integers(const Kernel& kernel, const LoopsAround& loops, NestCall& c
   for (NestOperand& o : call.operands) all.push_back(&o.offset);
   for (Expr& e : call.extents) all.push_back(&e);
   for (NestSegment& s : call.segments) all.insert(all.end(), {&s.len, &s.a_bytes, &s.b_bytes});
-  for (NestStream& s : call.streams) all.push_back(&s.block_bytes);
+  for (NestStream& s : call.streams) all.insert(all.end(), {&s.block_bytes, &s.share.offset, &s.share_step});
   for (Expr* e : all) {
     LATHE_ASSIGN(*e, nest_integer(kernel, *e, loops));
   }

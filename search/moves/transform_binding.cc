@@ -227,12 +227,17 @@ Status apply_prefetch(TransformResult& result, const Move& move, const Transform
   const bool tensor = site.scope().mark == Mark::tensor;
   if (!tensor && site.scope().mark != Mark::none && site.scope().mark != Mark::unroll)
     return invalid("expected a loop, an @unroll or a @tensor scope, got `{}`", move.args[1]);
-  const auto accesses = collect_accesses(site.scope().body);
-  const bool read = std::any_of(accesses.begin(), accesses.end(),
-                                [&](const Access& a) { return a.buffer == move.args[0] && !a.write; });
-  if (!read) return invalid("expected a buffer that `{}` reads, got `{}`", move.args[1], move.args[0]);
   const auto ahead = move.options.find("ahead"), next = move.options.find("next");
   if ((ahead == move.options.end()) == (next == move.options.end())) return invalid("expected either ahead= or next=");
+  // Of a tensor scope, what the scope that is named reads does as well.
+  const Stmt* reader = &site.scope();
+  for (const Stmt* s : site.outer) {
+    if (tensor && next != move.options.end() && s->iter == next->second) reader = s;
+  }
+  const auto accesses = collect_accesses(reader->body);
+  const bool read = std::any_of(accesses.begin(), accesses.end(),
+                                [&](const Access& a) { return a.buffer == move.args[0] && !a.write; });
+  if (!read) return invalid("expected a buffer that `{}` reads, got `{}`", reader->iter, move.args[0]);
   Stmt stream;
   stream.kind = Stmt::Kind::prefetch;
   stream.target = move.args[0];

@@ -13,6 +13,9 @@ namespace {
 constexpr int64_t kFunctionCode = 24;  // instructions of a function, about
 constexpr int64_t kDepthAlong = 16;    // rows of B that are read along together, at least
 constexpr int64_t kMostAlong = 128;
+constexpr int64_t kLongPiece = 1024;  // columns of rows that are read along
+constexpr int64_t kNextDepth = 128;   // along K, of a block that is fetched while tiles walk the one before
+constexpr int64_t kDeepBlock = 512, kMostNextRows = 128, kManyTiles = 5;
 constexpr int64_t kAlongRow = 256,
                   kFarAlongRow = 512;  // bytes that rows of B are prefetched ahead: next tiles' columns
 constexpr int64_t kFewRows = 4;        // of A: what B's rows take from memory decides
@@ -79,7 +82,7 @@ std::optional<MatmulSketch::Setting> MatmulSketch::standard() const {
   const int64_t depth = few_rows ? kDepthAlong : std::min(m_ * kDepthOfRow, kMostAlong);
   const int64_t share = few_rows ? columns_of_a_thread() : 0;
   for (const int64_t block : values_of(*this, &Setting::column_block)) {
-    if (block != 0 && problem_.cold && (share == 0 || block == share))
+    if (problem_.cold && in_place() && (share == 0 ? block >= kLongPiece : block == share))
       copies.push_back({.depth_block = depth, .column_block = block});
   }
   const Choice<Setting> tile_rows = all(&Setting::tile_rows), columns = all(&Setting::panel_columns),
@@ -155,7 +158,33 @@ std::optional<MatmulSketch::Setting> MatmulSketch::standard() const {
     if (m_ > 1) along.prefetch = few_rows ? kFarAlongRow : kAlongRow;
     if (accepts(along).ok()) best = along;
   }
+  if (best && !little) {
+    const Setting next = next_blocks(*best);
+    if (next.prefetch == -1 && accepts(next).ok()) best = next;
+  }
   return best;
+}
+
+// Of a B from memory that every call reads where it lies or transposes: while tiles walk a block of it, the next one is
+// fetched. Two blocks, of 128 to 256 KB each, leave L2 room for the rows of A and for sums. Rows of B at a distance of
+// pages share sets of L1, whose lines come one after another: many tiles walk a copy of each panel. Panels that are
+// transposed are deeper for many tiles, whose sums come and go less often.
+MatmulSketch::Setting MatmulSketch::next_blocks(const Setting& best) const {
+  const int64_t most = t_.vector_registers / 2 - 2, tiles = (m_ + most - 1) / most;
+  const bool far = n_ * k_ * b_bytes_ > 2 * t_.l2_bytes && k_ >= 4 * kNextDepth && is_const_int(p_.m->extent);
+  if (packed() || !problem_.cold || !far || m_ <= kFewRows || m_ > kMostNextRows) return best;
+  const bool many = tiles >= kManyTiles, deep = many && !in_place() && k_ >= 2 * kDeepBlock;
+  Setting next{.tile_rows = (m_ + tiles - 1) / tiles,
+               .panel_columns = 2 * t_.lanes,
+               .depth_block = deep ? kDeepBlock : kNextDepth,
+               .pack_rows = rows_pack_,
+               .prefetch = -1,
+               .copy_panels = in_place() && many};
+  const int64_t widest = deep ? 128 : in_place() && !many ? 512 : 256;
+  for (const int64_t block : {512, 256, 128}) {
+    if (next.column_block == 0 && n_ % block == 0 && block <= widest) next.column_block = block;
+  }
+  return next;
 }
 
 // Sums in their own order.

@@ -54,18 +54,18 @@ void pack_panels(Script& s, const std::string& b, int b_n, int b_k, int64_t nr, 
 
 // A panel of B that lies with unit-stride k is transposed into scratch before the tiles that use it. The copy's scopes
 // are bt_0 and bt_1, in the order of B's dimensions.
-void transpose_panel(Script& s, const std::string& b, bool n_first) {
-  s.move("create_temporary {} bt at=n0", b);
-  s.move("move_to_stack bt n0");
+void transpose_panel(Script& s, const std::string& b, const char* at, bool n_first) {
+  s.move("create_temporary {} bt at={}", b, at);
+  s.move("move_to_stack bt {}", at);
   if (n_first) s.move("swap_dims bt 0 1");
   s.move("tensorize bt_0 transpose");
 }
 
 // A panel of B that lies row-major, copied together before the tiles that use it. The copy's scopes are bp_0 and bp_1,
 // in the order of B's dimensions: k and n.
-void copy_panel(Script& s, const std::string& b, int64_t lanes, const char* tail) {
-  s.move("create_temporary {} bp at=n0", b);
-  s.move("move_to_stack bp n0");
+void copy_panel(Script& s, const std::string& b, const char* at, int64_t lanes, const char* tail) {
+  s.move("create_temporary {} bp at={}", b, at);
+  s.move("move_to_stack bp {}", at);
   vectorize_tile(s, "bp_1", 0, 1, lanes, tail);
 }
 
@@ -159,7 +159,7 @@ Status MatmulSketch::write(Script& s, const Setting& k) const {
   }
   if (k.dots == kTiles) s.move("unroll_scope kr");
   if (k.dots != kSingle) s.move("unroll_scope kp");
-  write_panels(s, k, n_tail);
+  if (k.column_block == 0) write_panels(s, k, "n0", n_tail);
   const std::vector<const Stmt*> batch = scopes_with_role(s.kernel(), "batch");
   const bool all_share = k.share_heads != 0 && p_.sharing.size() == batch.size();
   const std::string outermost = !batch.empty() && !all_share && !few ? batch.front()->iter
@@ -196,7 +196,9 @@ Status MatmulSketch::write(Script& s, const Setting& k) const {
   }
   for (int64_t stream = 0; k.prefetch > 0 && !in_place() && stream < k.streams; ++stream)
     s.move("prefetch {} {} ahead={} lines={}", b, steps, k.prefetch + stream * k_ * row, lines);
-  if (k.prefetch == -1) {
+  if (k.prefetch == -1 && !packed()) {
+    s.move("prefetch {} {} next=k0 lines={}", b, steps, lines_of_block(k));
+  } else if (k.prefetch == -1) {
     const int64_t rows = row_block != 0 ? row_block : m_,
                   tiles = std::max<int64_t>(1, (rows + k.tile_rows - 1) / k.tile_rows);
     s.move("prefetch {} {} next={} lines={}", b, steps, depth != 0 ? "m0b" : "m0", (lines + tiles - 1) / tiles);
@@ -231,14 +233,26 @@ void MatmulSketch::write_prologues(Script& s) const {
   }
 }
 
-void MatmulSketch::write_panels(Script& s, const Setting& k, const char* tail) const {
+// Of the next block of a B that is not packed, per four steps of a tile: as many as let its tiles have all rows.
+int64_t MatmulSketch::lines_of_block(const Setting& k) const {
+  constexpr int64_t kMost = 16, kLine = 64, kSteps = 4;
+  const auto parts = [](int64_t of, int64_t size) { return (of + size - 1) / size; };
+  const int64_t depth = matmul_block_depth(k.depth_block, k_), columns = k.column_block;
+  const int64_t rows = in_place() ? depth : columns, row = parts((in_place() ? columns : depth) * b_bytes_, kLine);
+  const int64_t tiles = parts(m_, k.tile_rows) * parts(columns, k.panel_columns), turns = parts(depth, kSteps);
+  int64_t lines = 1;
+  while (lines < kMost && parts(row, lines) * parts(rows, turns) > tiles) ++lines;
+  return lines;
+}
+
+void MatmulSketch::write_panels(Script& s, const Setting& k, const char* at, const char* tail) const {
   const std::string b = (*p_.b)->name;
   if (packed()) {
     pack_panels(s, b, p_.b_n, p_.b_k, k.panel_columns, k.dots != kSingle ? step_ : 1);
   } else if (!in_place()) {
-    transpose_panel(s, b, p_.b_n < p_.b_k);
+    transpose_panel(s, b, at, p_.b_n < p_.b_k);
   } else if (k.copy_panels != 0) {
-    copy_panel(s, b, t_.lanes, tail);
+    copy_panel(s, b, at, t_.lanes, tail);
   }
 }
 
@@ -270,6 +284,7 @@ void MatmulSketch::write_blocked_tile(Script& s, const Setting& k, const std::st
     s.move("split_scope n0 after=0 as n0b");
     s.move("split_scope n0b after=0 as n0c");
     s.move("swap_scopes n0b k0");
+    write_panels(s, k, "n0b", tail);
   }
   write_sums(s, k, "m0b", steps, tail);
   for (const char* columns : {"n1", "n1c"}) {

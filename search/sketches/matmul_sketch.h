@@ -78,6 +78,7 @@ class MatmulSketch {
   MatmulCycles tile_cycles(const MatmulWork& w) const;
   void each_tile_setting(const std::function<void(const Setting&)>& visit) const;
   ir::Status accepts_columns(const Setting& k) const;
+  Setting next_blocks(const Setting& best) const;
   // Parts of K: the names of what split_depth() makes, and what is decided of them (matmul_script.cc).
   static constexpr const char *kPartScope = "ks", *kPartRows = "mp", *kPartColumns = "np", *kPartDepth = "kd",
                               *kPartSums = "cp";
@@ -105,7 +106,8 @@ class MatmulSketch {
   MatmulWork work(const Setting& k, int64_t block_rows) const;
   double depth_sum_cycles(const Setting& k) const;
   void write_prologues(Script& s) const;
-  void write_panels(Script& s, const Setting& k, const char* tail) const;
+  int64_t lines_of_block(const Setting& k) const;
+  void write_panels(Script& s, const Setting& k, const char* at, const char* tail) const;
   void write_tile(Script& s, const Setting& k, const char* tail) const;
   void write_whole_tile(Script& s, const Setting& k) const;
   void write_blocked_tile(Script& s, const Setting& k, const std::string& steps, const char* tail) const;

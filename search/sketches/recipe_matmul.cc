@@ -128,7 +128,7 @@ const std::vector<KnobRow<MatmulSketch>>& MatmulSketch::table() {
       {"depth_block", "kc", "block of K; partial sums wait in scratch between blocks; 0: all of K",
        &Setting::depth_block, 0, kAnySize, true,
        [](S s) {
-         Values v = s.in_place()         ? Values{0, 16, 32, 64, 128, 256, 512, 1024, 2048}
+         Values v = !s.packed()          ? Values{0, 16, 32, 64, 128, 256, 512, 1024, 2048}
                     : s.t_.slow_memory() ? Values{0, 32, 64, 128, 256, 512}
                                          : Values{0, 256, 512, 1024, 2048};
          std::erase_if(v, [&](int64_t block) { return block >= s.k_ && block != 0; });
@@ -148,12 +148,13 @@ const std::vector<KnobRow<MatmulSketch>>& MatmulSketch::table() {
        "spread over the tiles",
        &Setting::prefetch, -1, kAnySize, true,
        [](S s) {
-         if (s.in_place()) return values_if(s.rows_apart(), {0, 256, 512, 1024});
+         if (s.in_place() && s.rows_apart()) return Values{0, 256, 512, 1024, -1};
          if (!s.packed() && s.dots_.columns != 0 && s.dots_.whole == 0) return Values{0, kRowsAhead};
-         return values_if(s.packed(), s.m_ <= kMaxOwnStream ? s.t_.slow_memory()
-                                                                  ? Values{0, 1024, 2048, 4096, 8192, -1}
-                                                                  : Values{0, 4096, 8192, 10240, 16384, 32768, -1}
-                                                            : Values{0, -1});
+         if (!s.packed()) return values_if(is_const_int(s.p_.n->extent), {0, -1});
+         return values_if(true, s.m_ <= kMaxOwnStream ? s.t_.slow_memory()
+                                                            ? Values{0, 1024, 2048, 4096, 8192, -1}
+                                                            : Values{0, 4096, 8192, 10240, 16384, 32768, -1}
+                                                      : Values{0, -1});
        }},
       {"function_pass", "ep",
        "1: functions of the result are a pass of their own over scratch, in loops; 0: they are written out for each "
@@ -186,12 +187,12 @@ const std::vector<KnobRow<MatmulSketch>>& MatmulSketch::table() {
        "columns whose panels take turns at blocks of K, so that rows of a row-major B are read along; 0: none",
        &Setting::column_block, 0, kAnySize, true,
        [](S s) {
-         Values v = {0, 1024, 4096};
+         Values v = {0, 256, 512, 1024, 4096};
          std::erase_if(v, [&](int64_t block) { return block > s.n_ && block != 0; });
          if (const int64_t share = s.columns_of_a_thread(); share > 0) v.push_back(share);
          std::sort(v.begin(), v.end());
          v.erase(std::unique(v.begin(), v.end()), v.end());
-         return s.in_place() && is_const_int(s.p_.n->extent) ? v : Values{};
+         return !s.packed() && is_const_int(s.p_.n->extent) ? v : Values{};
        }},
       {"depth_parts", "sk",
        "parts of K that threads sum apart and that are added in order, for few columns and a long K; 1: all of K "
@@ -239,10 +240,9 @@ Status MatmulSketch::is_setting(const Setting& k) const {
 Status MatmulSketch::accepts_columns(const Setting& k) const {
   const int64_t nb = k.column_block;
   if (nb == 0) return {};
-  if (!in_place() || !is_const_int(p_.n->extent))
-    return unsupported("nb {}: B does not lie row-major, or n varies", nb);
-  if (k.depth_block == 0 || k.row_block != 0 || k.copy_panels != 0 || k.share_heads != 0 || k.depth_sums != 0)
-    return unsupported("nb {}: expected a block of K, and whole columns of all rows where they lie", nb);
+  if (packed() || !is_const_int(p_.n->extent)) return unsupported("nb {}: B is packed, or n varies", nb);
+  if (k.depth_block == 0 || k.row_block != 0 || k.share_heads != 0 || k.depth_sums != 0)
+    return unsupported("nb {}: expected a block of K, and whole columns of all rows", nb);
   if (nb > n_ || nb % k.panel_columns != 0) return unsupported("nb {}: n is {}, nr {}", nb, n_, k.panel_columns);
   if (m_max_ * nb * 4 > kMostWaiting) return unsupported("nb {}: too many sums of {} rows wait", nb, m_max_);
   return {};
@@ -302,8 +302,9 @@ Status MatmulSketch::accepts(const Setting& k) const {
   const bool one_row = is_const_int(p_.k->extent, 1);
   if (pf != 0 && one_row) return unsupported("pf {}: sums of one term read B once", pf);
   const bool rows = in_place() && rows_apart() && k.copy_panels == 0 && pf >= kLineBytes;
-  if (pf != 0 && !packed() && !rows) return unsupported("pf {}: B is not packed, nor read in rows that lie apart", pf);
-  if (pf == -1 && m_ <= mr) return unsupported("pf next: a single tile has nothing to share it with");
+  if (pf != 0 && !packed() && !rows && (pf != -1 || k.column_block == 0))
+    return unsupported("pf {}: B is not packed, nor read in rows that lie apart or in blocks", pf);
+  if (pf == -1 && packed() && m_ <= mr) return unsupported("pf next: a single tile has nothing to share it with");
   if (k.join_tiles != 0 &&
       (!may_join() || blocked || mc != 0 || pf != 0 || m_ % mr != 0 || m_ <= mr || m_ > kMostJoined * mr)) {
     return unsupported("mu 1: not two to {} whole tiles with short sums", kMostJoined);

@@ -3,6 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "ir/analysis/analysis.h"
 #include "ir/core/text_form.h"
 #include "search/cut/cut.h"
 
@@ -68,6 +73,129 @@ TEST(CutShares, ALoopThatSharesOutTheNextBlockHasAStreamOfItsCall) {
   const auto kernel = ir::parse_kernel(outermost);
   ASSERT_TRUE(kernel.ok());
   EXPECT_FALSE(cut(*kernel).ok());
+}
+
+// What calls of a nest prefetch of a buffer that they need not read: by iteration of `scope`, the elements' lines.
+struct Fetched {
+  const ir::CutKernel& cut;
+  std::string scope;
+  int64_t steps;  // of a call's tensor loop
+  std::map<int64_t, std::set<int64_t>> lines;
+
+  void visit(const std::vector<NestNode>& nodes, ir::SymbolValues& at) {
+    for (const NestNode& n : nodes) {
+      if (n.kind == NestNode::Kind::call) {
+        for (const ir::NestStream& s : n.call.streams) note(s, at);
+        continue;
+      }
+      const int64_t extent = ir::evaluate(n.extent, at).value_or(0);
+      for (int64_t i = 0; i < extent; ++i) {
+        at[n.iter] = i;
+        visit(n.body, at);
+      }
+    }
+  }
+  void note(const ir::NestStream& s, const ir::SymbolValues& at) {
+    ASSERT_TRUE(s.share.offset);
+    const int64_t from = 4 * ir::evaluate(s.share.offset, at).value(), step = ir::evaluate(s.share_step, at).value();
+    for (int64_t turn = 0; turn < (steps + 3) / 4; ++turn) {
+      for (int64_t line = 0; line < s.lines; ++line) lines[at.at(scope)].insert((from + turn * step) / 64 + line);
+    }
+  }
+};
+
+// The lines of rows [row, row + rows) and columns [column, column + columns) of floats, so many in a row.
+std::set<int64_t> lines_of(int64_t row, int64_t rows, int64_t column, int64_t columns, int64_t width) {
+  std::set<int64_t> out;
+  for (int64_t r = row; r < row + rows; ++r) {
+    for (int64_t c = column; c < column + columns; ++c) out.insert((r * width + c) * 4 / 64);
+  }
+  return out;
+}
+
+// A block of rows of b, whose panels are copied and walked by tiles of four rows: each call has a share of the block
+// after this one.
+std::string blocks(int64_t depth, int64_t lines) {
+  return fmt::format(R"(
+kernel blocks(a: f32[8, 256] in, b: f32[256, 256] in, y: f32[8, 128] out) family matmul
+  c: f32[8, 128] stack
+  ct: f32[4, 32] reg
+  bp: f32[{0}, 32] stack
+  for z < 8:
+    for z1 < 128:
+      c[z, z1] = 0.0
+  for k0 < {1} [k]:
+    for n0 < 4 [n]:
+      for p < {0}:
+        for p1 < 32:
+          bp[p, p1] = b[{0}*k0 + p, 32*n0 + p1]
+      for m0 < 2 [m]:
+        for m1 < 4 [m] @unroll:
+          for n1 < 2 [n] @unroll:
+            for n2 < 16 [n] @vector:
+              ct[m1, 16*n1 + n2] = c[4*m0 + m1, 32*n0 + 16*n1 + n2]
+        for k < {0} [k] @tensor(mma):
+          prefetch b next k0 lines {2}
+          for m1b < 4 [m] @unroll:
+            for n1b < 2 [n] @unroll:
+              for n2b < 16 [n] @vector:
+                ct[m1b, 16*n1b + n2b] += a[4*m0 + m1b, {0}*k0 + k] * bp[k, 16*n1b + n2b]
+        for m1c < 4 [m] @unroll:
+          for n1c < 2 [n] @unroll:
+            for n2c < 16 [n] @vector:
+              c[4*m0 + m1c, 32*n0 + 16*n1c + n2c] = ct[m1c, 16*n1c + n2c]
+  for e < 8:
+    for e1 < 128:
+      y[e, e1] = c[e, e1]
+)",
+                     depth, 256 / depth, lines);
+}
+
+TEST(CutShares, CallsShareOutTheBlockThatTheNextIterationReads) {
+  // Pieces of rows, whole rows, lines of several rows; and more lines than there are.
+  for (const auto& [depth, lines] : {std::pair<int64_t, int64_t>{4, 4}, {8, 4}, {16, 4}, {32, 4}, {64, 4}, {32, 5}}) {
+    const ir::CutKernel k = cut_text(blocks(depth, lines));
+    Fetched all{k, "k0", depth, {}};
+    ir::SymbolValues at;
+    all.visit(k.nest.phases, at);
+    ASSERT_EQ(all.lines.size(), static_cast<size_t>(256 / depth));
+    for (const auto& [block, fetched] : all.lines) {
+      const std::set<int64_t> next = lines_of((block + 1) * depth, depth, 0, 128, 256);
+      EXPECT_TRUE(std::includes(fetched.begin(), fetched.end(), next.begin(), next.end()))
+          << "depth " << depth << " lines " << lines << " block " << block;
+      EXPECT_TRUE(lines > 4 || fetched == next) << "depth " << depth << " lines " << lines << " block " << block;
+    }
+  }
+}
+
+TEST(CutShares, ABlockOfRowsLiesTogether) {
+  // Panels of whole rows of b, transposed.
+  const ir::CutKernel k = cut_text(R"(
+kernel rows(a: f32[4, 64] in, b: f32[128, 64] in, y: f32[4, 128] out) family matmul
+  ct: f32[4, 16] reg
+  bt: f32[16, 64] stack layout [1, 0]
+  for n0 < 8 [n]:
+    for p < 16 @tensor(transpose):
+      for p1 < 64:
+        bt[p, p1] = b[16*n0 + p, p1]
+    for m1 < 4 [m] @unroll:
+      for n2 < 16 [n] @vector:
+        ct[m1, n2] = 0.0
+    for k < 64 [k] @tensor(mma):
+      prefetch b next n0 lines 4
+      for m1b < 4 [m] @unroll:
+        for n2b < 16 [n] @vector:
+          ct[m1b, n2b] += a[m1b, k] * bt[n2b, k]
+    for m1c < 4 [m] @unroll:
+      for n2c < 16 [n] @vector:
+        y[m1c, 16*n0 + n2c] = ct[m1c, n2c]
+)");
+  Fetched all{k, "n0", 64, {}};
+  ir::SymbolValues at;
+  all.visit(k.nest.phases, at);
+  ASSERT_EQ(all.lines.size(), 8u);
+  for (const auto& [panel, fetched] : all.lines)
+    EXPECT_EQ(fetched, lines_of(16 * (panel + 1), 16, 0, 64, 64)) << "panel " << panel;
 }
 
 }  // namespace

@@ -317,8 +317,8 @@ TEST(RecipeDefaults, TilesOfGroupsAreAsHighAsTheirRowsNeed) {
   }
 }
 
-// Operands that are no constants, from memory: rows of B along themselves, but for two rows of A or fewer; and rows
-// that are summed along K.
+// Operands that are no constants, from memory: rows of B along themselves, but for one row of A; rows that are summed
+// along K; and of more rows the next block of B.
 TEST(RecipeDefaults, PlainOperandsFromMemoryArePrefetchedAlongTheirRows) {
   const auto prefetched = [](int64_t m, bool transposed, bool cold) {
     Problem p = fixed(fmt::format(
@@ -340,17 +340,29 @@ TEST(RecipeDefaults, PlainOperandsFromMemoryArePrefetchedAlongTheirRows) {
       EXPECT_EQ(knob_of(k, "kc"), 16) << m;
       EXPECT_EQ(knob_of(k, "nr"), m == 1 ? 128 : 64) << m << ": a single row has registers for long pieces";
     }
+    if (m > 4 && cold) {
+      const bool blocks = m <= 128;
+      if (blocks) {
+        const bool deep = transposed && m == 128;
+        EXPECT_EQ(knob_of(k, "kc"), deep ? 512 : 128) << m;
+        EXPECT_EQ(knob_of(k, "nb"), deep ? 128 : m == 5 && !transposed ? 512 : 256) << m;
+        if (!transposed) EXPECT_EQ(knob_of(k, "pb"), m == 128) << m << ": many tiles walk a panel";
+      }
+    }
     return knob_of(k, "pf");
   };
   EXPECT_EQ(prefetched(1, false, true), 0);
   EXPECT_EQ(prefetched(2, false, true), 512);
   EXPECT_EQ(prefetched(4, false, true), 512);
-  EXPECT_EQ(prefetched(5, false, true), 256);
-  EXPECT_EQ(prefetched(128, false, true), 256);
+  EXPECT_EQ(prefetched(5, false, true), -1);
+  EXPECT_EQ(prefetched(128, false, true), -1);
+  EXPECT_EQ(prefetched(129, false, true), 256);
   EXPECT_EQ(prefetched(16, false, false), 0);
   EXPECT_EQ(prefetched(4, true, true), 2048);
   EXPECT_EQ(prefetched(4, true, false), 0);
-  EXPECT_EQ(prefetched(16, true, true), 0) << "panels that are transposed are packed by then";
+  EXPECT_EQ(prefetched(5, true, true), -1);
+  EXPECT_EQ(prefetched(128, true, true), -1);
+  EXPECT_EQ(prefetched(129, true, true), 0);
 }
 
 TEST(RecipeDefaults, TilesAreJoinedOnlyWhereTheyAreFewWholeAndShort) {
