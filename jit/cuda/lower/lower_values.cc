@@ -236,7 +236,7 @@ void DeviceLowering::once(List&& what, int64_t threads, List& to) {
 }
 
 Status DeviceLowering::assign(const ir::Stmt& s, int64_t threads, List& to) {
-  if (&ir::unfilled(s.value) != &s.value) return assign_filled(s, threads, to);
+  if (s.op == AssignOp::set && &ir::unfilled(s.value) != &s.value) return assign_filled(s, threads, to);
   if (plan_.rings.count(s.target) != 0) {
     bool copied = false;
     LATHE_RETURN_IF_ERROR(copy(s, threads, to, &copied));

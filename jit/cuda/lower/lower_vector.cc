@@ -97,7 +97,7 @@ DeviceLowering::FilledLanes DeviceLowering::filled_lanes(const Stmt& s, int64_t 
   FilledLanes out;
   out.values = s.body;
   const auto is_filled = [](const Stmt& a) {
-    return a.kind == Stmt::Kind::assign && &ir::unfilled(a.value) != &a.value;
+    return a.kind == Stmt::Kind::assign && a.op == ir::AssignOp::set && &ir::unfilled(a.value) != &a.value;
   };
   if (std::none_of(s.body.begin(), s.body.end(), is_filled)) return out;
   const Expr less = s.body[0].value->args[0]->args[0], than = s.body[0].value->args[0]->args[1];
