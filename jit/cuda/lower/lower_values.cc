@@ -389,9 +389,10 @@ Result<DeviceOperand> DeviceLowering::comparison(const Expr& e, List& to) {
   left = ir::simplify(left, ranges_);
   const ir::Interval bounds = ir::interval(left, ranges_);
   constexpr int64_t kMost = int64_t{1} << 30;
-  if (is_const_int(left) || bounds.lo < -kMost || bounds.hi > kMost) return index_value(e, e->type, to);
-  const Expr right =
-      ir::min(ir::max(ir::simplify(e->args[1] - e->args[0] + left, ranges_), Expr(bounds.lo)), Expr(bounds.hi + 1));
+  const Expr rest = ir::simplify(e->args[1] - e->args[0] + left, ranges_);
+  if (is_const_int(left) || is_const_int(rest) || bounds.lo < -kMost || bounds.hi > kMost)
+    return index_value(e, e->type, to);
+  const Expr right = ir::min(ir::max(rest, Expr(bounds.lo)), Expr(bounds.hi + 1));
   LATHE_ASSIGN(const DeviceOperand x, index_value(left, DType::i32, to));
   LATHE_ASSIGN(const DeviceOperand y, index_value(right, DType::i32, to));
   return set(DeviceOp::k_lt_i32, {x, y}, lanes_of(x), to);
