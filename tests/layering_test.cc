@@ -50,6 +50,7 @@ const std::map<std::string, std::set<std::string>>& rooms() {
       {"search/moves", {}},
       {"search/moves/softmax", {"moves"}},
       {"search/moves/products", {"moves"}},
+      {"search/moves/numbers", {"moves"}},
       {"search/cut", {"moves"}},
       {"search/sketches", {"moves", "cut"}},
       {"search/gpu", {"moves"}},

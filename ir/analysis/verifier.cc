@@ -403,7 +403,7 @@ class Verifier {
   bool proven_inside(const Expr& index, const Expr& size) const {
     const Interval at = interval_of_atom(index, ranges_);
     if (at.lo >= 0 && at.hi < interval_of_atom(size, ranges_).lo) return true;
-    if (at.lo < 0 && !proves_le(Expr(0), index, ranges_)) return false;
+    if (at.lo < 0 && !proves_le(Expr(0), index, ranges_) && !begins_inside(index)) return false;
     return proves_lt(index, size, ranges_) || runs_inside(index, size);
   }
 
@@ -414,6 +414,20 @@ class Verifier {
       if (is_const_int(s->extent) || ranges_.find(s->iter).value_or(Interval{}).hi != 0) return false;
       return proves_lt(index + s->extent - Expr(1), size, ranges_);
     });
+  }
+
+  // The same of 0 <= index, which holds where e - 1 <= index does of an e that is at least 1 because a scope runs.
+  bool begins_inside(const Expr& index) const {
+    if (proves_le(Expr(0), index, ranges_)) return true;
+    if (index->op == Op::k_min || index->op == Op::k_add || index->op == Op::k_floordiv)
+      return begins_inside(index->args[0]) && begins_inside(index->args[1]);
+    const auto runs = [&](auto&& self, const Expr& e) -> bool {
+      if (proves_le(e - Expr(1), index, ranges_)) return true;
+      if (e->op == Op::k_min) return self(self, e->args[0]) || self(self, e->args[1]);
+      return e->op == Op::k_ceildiv && is_const_int(e->args[1]) && self(self, e->args[0]);
+    };
+    const auto once = [&](const Stmt* s) { return ranges_.find(s->iter).value_or(Interval{}).hi == 0; };
+    return std::any_of(scopes_.begin(), scopes_.end(), [&](const Stmt* s) { return once(s) && runs(runs, s->extent); });
   }
 
   // The index where what it loads is the least or the largest of its range; null where a range is empty.

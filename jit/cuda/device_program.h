@@ -120,6 +120,7 @@ struct DevicePlace {
 inline constexpr int kMaxLanes = 16;         // elements of a value: 16 bytes of one each
 inline constexpr int kMaxHalves = 8;         // those of elements that are moved as they are: of 2 bytes each
 inline constexpr int kMostLocals = 224;      // of the 255 registers that a thread may have
+inline constexpr int kMostAllLocals = 384;   // of which not all are in use at once
 inline constexpr int kMostCopies = 256;      // of an unrolled loop
 inline constexpr int kMostShared = 232448;   // bytes of a block that some GPU has (ir::most_shared)
 inline constexpr int kStaticShared = 49152;  // of these, without being asked for at a launch
@@ -195,8 +196,8 @@ std::string print(const DeviceProgram& program);
 //   lanes    1, 2, 4, 8 or 16; of what is moved as it is at most 8
 //   access   only what is written is stored to; an access of several lanes at once stands where its address was found
 //            aligned to all of them, or to 16 bytes
-//   locals   at most kMostLocals registers; an access stays inside, and its offset depends on iterators of unrolled
-//            loops alone; what is loaded was stored somewhere before
+//   locals   at most kMostLocals registers each and kMostAllLocals all of them; an access stays inside, and its offset
+//            depends on iterators of unrolled loops alone; what is loaded was stored somewhere before
 //   shared   at most kMostShared bytes; what is loaded was stored somewhere before
 //   bits     elements that are moved as they are have 2 bytes on both sides, go to registers or shared memory, and come
 //            in whole registers where there are several

@@ -33,9 +33,11 @@ class Verifier {
       LATHE_RETURN_IF_ERROR(define(l.name));
       names_.erase(l.name);
       if (l.count < 1) return invalid("locals: {} has {} elements", l.name, l.count);
-      locals += std::min<int64_t>(l.registers(), kMostLocals + 1);
+      if (l.registers() > kMostLocals)
+        return invalid("locals: {} has {} registers, expected at most {}", l.name, l.registers(), kMostLocals);
+      locals += l.registers();
     }
-    if (locals > kMostLocals) return invalid("locals: {} registers, expected at most {}", locals, kMostLocals);
+    if (locals > kMostAllLocals) return invalid("locals: {} registers, expected at most {}", locals, kMostAllLocals);
     int64_t bytes = 0;
     for (const DeviceShared& s : p_.shared) {
       LATHE_RETURN_IF_ERROR(define(s.name));

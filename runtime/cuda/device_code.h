@@ -33,6 +33,7 @@ struct DevicePolicy {
   jit::CompileLimits limits;
   bool behind = false;   // nobody waits for it
   std::string compiler;  // only code of this one, else it is made anew: "nvrtc 12.9"; empty: of any
+  uint32_t allowed = 0;  // numeric classes, beside those that all Schedules for GPUs may take
   bool takes_compiler(const std::string& made_by) const { return compiler.empty() || compiler == made_by; }
 };
 

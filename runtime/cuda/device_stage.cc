@@ -34,9 +34,9 @@ Status load(DevicePlan& plan, CudaDevice& device, DeviceCodes& codes) {
 }  // namespace
 
 Result<std::vector<search::Scheduled>> rank_on_device(const ir::Kernel& naive, const SymbolValues& dims,
-                                                      const ir::GpuTarget& target, size_t most) {
+                                                      const ir::GpuTarget& target, size_t most, uint32_t allowed) {
   const search::GeneralKernel general = search::general_kernel(naive);
-  return search::device_candidates(general, sizes_of(general, dims), target, most);
+  return search::device_candidates(general, sizes_of(general, dims), target, most, allowed);
 }
 
 Result<DevicePlan> plan_on_device(const ir::Kernel& naive, const SymbolValues& dims, const search::Schedule* schedule,
@@ -47,7 +47,7 @@ Result<DevicePlan> plan_on_device(const ir::Kernel& naive, const SymbolValues& d
     LATHE_ASSIGN(plan.scheduled, search::replay_on_device(general, *schedule));
   } else {
     LATHE_ASSIGN(std::vector<search::Scheduled> ranked,
-                 search::device_candidates(general, sizes_of(general, dims), target, 1));
+                 search::device_candidates(general, sizes_of(general, dims), target, 1, policy.allowed));
     plan.scheduled = std::move(ranked.front());
   }
   LATHE_RETURN_IF_ERROR(search::check_safe(general.kernel, plan.scheduled.kernel));

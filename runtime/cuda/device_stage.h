@@ -19,9 +19,10 @@ struct DevicePlan {
 };
 
 // The Schedules to choose from, the best by rank first, which is the default; at most so many. naive: over the range to
-// be served; dims: of most calls. UNSUPPORTED: none fits it.
+// be served; dims: of most calls; allowed: numeric classes of the caller. UNSUPPORTED: none fits it.
 ir::Result<std::vector<search::Scheduled>> rank_on_device(const ir::Kernel& naive, const SymbolValues& dims,
-                                                          const ir::GpuTarget& target, size_t most);
+                                                          const ir::GpuTarget& target, size_t most,
+                                                          uint32_t allowed = 0);
 
 // By that Schedule; null: the default. UNSUPPORTED: the Schedule does not apply, or there is no code for what comes of
 // it. MISS and others as of DeviceCodes::get().

@@ -201,6 +201,7 @@ DevicePolicy device_policy(const Context& context, const PrepareRequest& request
   policy.limits.ends = request.ends;
   policy.limits.cancelled = request.cancelled;
   policy.behind = request.behind;
+  policy.allowed = allowed_classes(request);
   return policy;
 }
 

@@ -256,6 +256,54 @@ Expr storage_size(const DimRange& range, const Expr& dim, const Ranges& ranges, 
   return constant ? Expr() : dim;
 }
 
+std::optional<int64_t> rise_of(const Expr& e, const std::string& with) {
+  if (!uses(e, with)) return 0;
+  if (e->op == Op::k_iter) return 1;
+  if (e->args.size() != 2) return std::nullopt;
+  const Expr &a = e->args[0], &b = e->args[1];
+  const std::optional<int64_t> x = rise_of(a, with), y = rise_of(b, with);
+  switch (e->op) {
+    case Op::k_add:
+      return x && y ? std::optional(*x + *y) : std::nullopt;
+    case Op::k_sub:
+      return uses(b, with) ? std::nullopt : x;
+    case Op::k_min:
+    case Op::k_max:
+      return x && y ? std::optional(std::max(*x, *y)) : std::nullopt;
+    case Op::k_mul:
+      if (is_const_int(a) && a->ival >= 0 && y) return a->ival * *y;
+      return is_const_int(b) && b->ival >= 0 && x ? std::optional(b->ival * *x) : std::nullopt;
+    case Op::k_floordiv:
+    case Op::k_ceildiv:
+      return is_const_int(b) && b->ival > 0 && x ? std::optional((*x + b->ival - 1) / b->ival) : std::nullopt;
+    default:
+      return std::nullopt;
+  }
+}
+
+static bool is_choice(const Expr& e) { return e->op == Op::k_min || e->op == Op::k_max; }
+
+Expr choices_outside(const Expr& e, const Ranges& ranges) {
+  const bool divides = e->op == Op::k_floordiv || e->op == Op::k_ceildiv;
+  const bool sums = e->op == Op::k_add || e->op == Op::k_sub;
+  if (!is_choice(e) && !divides && !sums && e->op != Op::k_mul) return e;
+  const Expr sides[] = {choices_outside(e->args[0], ranges), choices_outside(e->args[1], ranges)};
+  if (is_choice(e)) return make(e->op, {sides[0], sides[1]});
+  const auto above_0 = [](const Expr& x) { return is_const_int(x) && x->ival > 0; };
+  for (size_t i = 0; i < 2; ++i) {
+    const Expr &choice = sides[i], &other = sides[1 - i];
+    const bool keeps =
+        e->op == Op::k_add || (e->op == Op::k_mul ? above_0(other) : i == 0 && (!divides || above_0(other)));
+    if (!keeps || !is_choice(choice)) continue;
+    const auto with = [&](const Expr& side) {
+      const Expr whole = i == 0 ? make(e->op, {side, other}) : make(e->op, {other, side});
+      return choices_outside(simplify(whole, ranges), ranges);
+    };
+    return make(choice->op, {with(choice->args[0]), with(choice->args[1])});
+  }
+  return e;
+}
+
 bool surely_le(const Expr& a, const Expr& b, const Ranges& ranges) {
   if (equal(a, b) || proves_le(a, b, ranges)) return true;
   // First what loses nothing.

@@ -54,6 +54,10 @@ struct Staged {
 // The box of cells, cut back to whole dimensions where it cannot be shown to lie inside the buffer.
 Staged stage_box(const ir::Kernel& kernel, const ir::Buffer& buffer, const std::vector<const ir::Access*>& accesses,
                  size_t fixed, const ir::Ranges& ranges);
+// The most by which the value rises from one iteration to the next; nothing: it may fall, or it is not known.
+std::optional<int64_t> rise_of(const ir::Expr& e, const std::string& with);
+// Minima and maxima around sums, products with numbers above 0 and quotients by them.
+ir::Expr choices_outside(const ir::Expr& e, const ir::Ranges& ranges);
 // a <= b, looking through min on the left and max on the right.
 bool surely_le(const ir::Expr& a, const ir::Expr& b, const ir::Ranges& ranges);
 // Is every cell `reads` may touch certainly written by `writes`, in one iteration of their first

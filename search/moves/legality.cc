@@ -2,6 +2,7 @@
 #include "search/moves/legality.h"
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 
 #include "ir/core/names.h"
@@ -120,6 +121,23 @@ bool lives_inside(const Kernel& kernel, const std::string& buffer, const ScopePa
     if (!covered) return refuse("`{}` may be read before the iteration of `{}` wrote it");
   }
   return true;
+}
+
+bool is_above_minus_infinity(const Kernel& kernel, const Expr& e) {
+  if (e->op != Op::k_load) return false;
+  bool starts = false, rises = true;
+  for (const Access& a : collect_accesses(kernel.body, {}, &e->name)) {
+    if (!a.write) continue;
+    const Expr& value = a.stmt->value;
+    if (a.op == AssignOp::set) {
+      const Expr& from = value->op == Op::k_fmax ? value->args[0] : value;
+      starts = from->op == Op::k_const_float && std::isfinite(from->fval);
+      rises = rises && starts;
+    } else {
+      rises = rises && a.op == AssignOp::fmax;
+    }
+  }
+  return starts && rises;
 }
 
 }  // namespace lathe::search

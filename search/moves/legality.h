@@ -34,6 +34,10 @@ Answer separable(const ir::Kernel& kernel, const std::string& iter, size_t at,
 // plain write of the same cell, and is no access outside the scope? An empty path: of the Kernel.
 bool lives_inside(const ir::Kernel& kernel, const std::string& buffer, const ScopePath& path, std::string* why);
 
+// A load of a buffer that starts from finite numbers, alone or in maxima, and takes maxima, which leave out NaN: it may
+// rise to infinity, but it is never -inf.
+bool is_above_minus_infinity(const ir::Kernel& kernel, const ir::Expr& e);
+
 // Two float sums or products in another order round differently; max and min, and integers, do not.
 bool order_matters(const ir::Kernel& kernel, const ir::Access& access);
 

@@ -41,12 +41,14 @@ const std::vector<Transform>& transforms() {
        .apply = apply_widen_scope,
        .propose = propose_widen_scope},
       {.name = "pad_scope",
-       .args = "scope",
+       .args = "scope [reads=last]",
        .picture = "for n0 < ceildiv(N, 8): for n1 < min(8, N - 8*n0): t[8*n0 + n1] = e\n"
-                  "  ->  for n0 < ceildiv(N, 8): for n1 < 8: t[8*n0 + n1] = e",
+                  "  ->  for n0 < ceildiv(N, 8): for n1 < 8: t[8*n0 + n1] = e\n"
+                  "for n1 < E: t[n1] = x[n1]  ->  for n1 < 8: t[n1] = x[min(n1, E - 1)]   (reads=last)",
        .numeric = kExact,
        .preconditions = {"nothing may read what further iterations write",
-                         "further iterations may touch nothing outside of buffers"},
+                         "further iterations may touch nothing outside of buffers",
+                         "reads=last needs at least one iteration"},
        .apply = apply_pad_scope,
        .propose = propose_pad_scope,
        .where = Where::gpu},
@@ -306,6 +308,21 @@ const std::vector<Transform>& transforms() {
        .apply = apply_online_softmax,
        .propose = propose_online_softmax,
        .where = Where::gpu},
+      {.name = "mask_softmax",
+       .args = "maximum sum weighted [over=scope]",
+       .picture =
+           "for i < N: for n < E(i): s = x(n), m fmax= s; for n2 < E(i): s = exp(s - m), a += s; for c: for n3 < "
+           "E(i): o += s * v  ->\n"
+           "  for i < N: for n < E(N - 1): s = select(n < E(i), x(n), -inf), m fmax= s; for n2 < E(N - 1): s = "
+           "exp(s - m), a += s;\n"
+           "    for c: for n3 < E(N - 1): o += s * v",
+       .numeric = kReassociate,
+       .preconditions = {"nothing else may use what further iterations write", "the maximum may never be -inf",
+                         "further iterations may touch nothing outside of buffers",
+                         "what further iterations weight must have values"},
+       .apply = apply_mask_softmax,
+       .propose = propose_mask_softmax,
+       .where = Where::gpu},
       {.name = "quantize_activations",
        .args = "scope group=size scale=size [sums=groups|scales] as groups",
        .picture = "for k < K: c += x[k] * A(k // G) * f32(I(k))  ->  for kl < K: p = max(p, |x[kl]|); ...;\n"
@@ -323,6 +340,14 @@ const std::vector<Transform>& transforms() {
        .preconditions = {},
        .apply = apply_round_to_bf16,
        .propose = propose_round_to_bf16},
+      {.name = "round_to_f16",
+       .args = "buffer scope",
+       .picture = "for j: o += s[j] * f32(v[j])  ->  for j: o += f32(f16(s[j])) * f32(v[j])",
+       .numeric = kBf16Dots,
+       .preconditions = {},
+       .apply = apply_round_to_f16,
+       .propose = propose_round_to_f16,
+       .where = Where::gpu},
       {.name = "narrow_temporary",
        .args = "buffer name scope",
        .picture = "for i: s[i] = e; for j: f(bf16(s[j]))  ->  for i: s[i] = e; t[i] = bf16(s[i]); for j: f(t[j])   "
@@ -341,6 +366,17 @@ const std::vector<Transform>& transforms() {
        .preconditions = {"the buffer must be given, or one nest before must make all of it"},
        .apply = apply_split_factor,
        .propose = propose_split_factor,
+       .where = Where::gpu},
+      {.name = "split_to_bf16",
+       .args = "buffer scope sums as part,part,part",
+       .picture = "for i: s[i] = e; for j: o += s[j] * f32(v[j])  ->  for i: s[i] = e; p[i] = bf16(s[i]); q[i] = "
+                  "bf16(s[i] - f32(p[i])); r[i] = ...\n"
+                  "  for j: o += f32(p[j]) * f32(v[j]); o += f32(q[j]) * f32(v[j]); o += f32(r[j]) * f32(v[j])",
+       .numeric = kReassociate | kContract,
+       .preconditions = {"every factor must come after the scope, of a cell that it wrote",
+                         "nothing may write the buffer after the scope"},
+       .apply = apply_split_to_bf16,
+       .propose = propose_split_to_bf16,
        .where = Where::gpu},
       // Binding.
       {.name = "unroll_scope",

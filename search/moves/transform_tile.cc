@@ -182,9 +182,11 @@ std::string read_elsewhere(const Kernel& kernel, const std::string& buffer, cons
   return {};
 }
 
-// Whether an access of the scope, which has all its iterations now, may leave its buffer.
-std::string outside(const Kernel& kernel, const ScopeSite& site) {
+// Whether an access of the scope, which has all its iterations now, may leave its buffer. writes: what is read is what
+// was read before.
+std::string outside(const Kernel& kernel, const ScopeSite& site, bool writes) {
   for (const Access& a : collect_accesses(site.scope().body, site.path())) {
+    if (writes && !a.write) continue;
     const Buffer& b = *kernel.find_buffer(a.buffer);
     const Ranges ranges = ranges_at(kernel, a.scopes);
     for (size_t d = 0; d < a.index.size(); ++d) {
@@ -197,6 +199,14 @@ std::string outside(const Kernel& kernel, const ScopeSite& site) {
 }
 
 }  // namespace
+
+// The copy of an input that the scope is; null: it is something else.
+static Stmt* copy_of_input(const Kernel& kernel, Stmt& scope) {
+  Stmt* s = &scope;
+  while (s->kind == Stmt::Kind::scope && s->body.size() == 1) s = &s->body[0];
+  const bool copy = s->kind == Stmt::Kind::assign && s->op == AssignOp::set && s->value->op == Op::k_load;
+  return copy && is_input(kernel.find_buffer(s->value->name)->place) ? s : nullptr;
+}
 
 Status apply_pad_scope(TransformResult& result, const Move& move, const TransformParams& params) {
   Kernel& k = result.kernel;
@@ -227,8 +237,17 @@ Status apply_pad_scope(TransformResult& result, const Move& move, const Transfor
     if (why.empty()) why = read_elsewhere(k, b, site, begin);
   }
   LATHE_RETURN_IF_ERROR(legality.require(0, why.empty(), why));
+  const auto reads = move.options.find("reads");
+  const bool last = reads != move.options.end();
+  if (last) {
+    if (reads->second != "last") return invalid("expected reads=last, got {}", reads->second);
+    Stmt* copy = copy_of_input(k, scope);
+    if (copy == nullptr) return invalid("expected `{}` to copy an input and nothing else", scope.iter);
+    LATHE_RETURN_IF_ERROR(legality.require(2, surely_le(Expr(1), scope.extent, ranges), print_extent(scope)));
+    copy->value = substitute(copy->value, {{scope.iter, ir::min(iter(scope.iter), begin - Expr(1))}});
+  }
   scope.extent = Expr(most);
-  why = outside(k, site);
+  why = outside(k, site, last);
   LATHE_RETURN_IF_ERROR(legality.require(1, why.empty(), why));
   simplify_body(scope.body, ranges_at(k, site.path()));
   return {};
@@ -237,7 +256,9 @@ Status apply_pad_scope(TransformResult& result, const Move& move, const Transfor
 std::vector<Move> propose_pad_scope(const Kernel& kernel) {
   std::vector<Move> out;
   for (const std::string& scope : plain_scopes(kernel)) {
-    if (!is_const_int(find_scope(kernel, scope)->extent)) out.push_back({"pad_scope", {scope}, {}, {}});
+    if (is_const_int(find_scope(kernel, scope)->extent)) continue;
+    out.push_back({"pad_scope", {scope}, {}, {}});
+    out.push_back({"pad_scope", {scope}, {{"reads", "last"}}, {}});
   }
   return out;
 }

@@ -18,56 +18,6 @@ using namespace ir;  // NOLINT(google-build-using-namespace)
 
 namespace {
 
-// The most by which the value rises from one iteration to the next; nothing: it may fall, or it is not known.
-std::optional<int64_t> rise_of(const Expr& e, const std::string& with) {
-  if (!uses(e, with)) return 0;
-  if (e->op == Op::k_iter) return 1;
-  if (e->args.size() != 2) return std::nullopt;
-  const Expr &a = e->args[0], &b = e->args[1];
-  const std::optional<int64_t> x = rise_of(a, with), y = rise_of(b, with);
-  switch (e->op) {
-    case Op::k_add:
-      return x && y ? std::optional(*x + *y) : std::nullopt;
-    case Op::k_sub:
-      return uses(b, with) ? std::nullopt : x;
-    case Op::k_min:
-    case Op::k_max:
-      return x && y ? std::optional(std::max(*x, *y)) : std::nullopt;
-    case Op::k_mul:
-      if (is_const_int(a) && a->ival >= 0 && y) return a->ival * *y;
-      return is_const_int(b) && b->ival >= 0 && x ? std::optional(b->ival * *x) : std::nullopt;
-    case Op::k_floordiv:
-    case Op::k_ceildiv:
-      return is_const_int(b) && b->ival > 0 && x ? std::optional((*x + b->ival - 1) / b->ival) : std::nullopt;
-    default:
-      return std::nullopt;
-  }
-}
-
-bool is_choice(const Expr& e) { return e->op == Op::k_min || e->op == Op::k_max; }
-
-// Minima and maxima around sums, products with numbers above 0 and quotients by them.
-Expr choices_outside(const Expr& e, const Ranges& ranges) {
-  const bool divides = e->op == Op::k_floordiv || e->op == Op::k_ceildiv;
-  const bool sums = e->op == Op::k_add || e->op == Op::k_sub;
-  if (!is_choice(e) && !divides && !sums && e->op != Op::k_mul) return e;
-  const Expr sides[] = {choices_outside(e->args[0], ranges), choices_outside(e->args[1], ranges)};
-  if (is_choice(e)) return make(e->op, {sides[0], sides[1]});
-  const auto above_0 = [](const Expr& x) { return is_const_int(x) && x->ival > 0; };
-  for (size_t i = 0; i < 2; ++i) {
-    const Expr &choice = sides[i], &other = sides[1 - i];
-    const bool keeps =
-        e->op == Op::k_add || (e->op == Op::k_mul ? above_0(other) : i == 0 && (!divides || above_0(other)));
-    if (!keeps || !is_choice(choice)) continue;
-    const auto with = [&](const Expr& side) {
-      const Expr whole = i == 0 ? make(e->op, {side, other}) : make(e->op, {other, side});
-      return choices_outside(simplify(whole, ranges), ranges);
-    };
-    return make(choice->op, {with(choice->args[0]), with(choice->args[1])});
-  }
-  return e;
-}
-
 // Cells of which each iteration of a scope has its own: dimension `dim` is begin + iterator, the others are free of it.
 struct CellRow {
   std::vector<Expr> index;
@@ -117,7 +67,6 @@ class Widening {
   bool same_cells(const CellRow& row, const Access& a) const;
   bool within(const CellRow& row, const Access& a) const;
   bool keeps_all(const Stmt& s, double& value) const;
-  bool is_above_minus_infinity(const Expr& e) const;
 
   Kernel& kernel_;
   const ScopeSite& site_;
@@ -231,25 +180,6 @@ std::string Widening::seen_elsewhere() const {
   return {};
 }
 
-// A buffer that starts from finite numbers, alone or in maxima, and takes maxima, which leave out NaN: it may rise to
-// infinity, but it is never -inf.
-bool Widening::is_above_minus_infinity(const Expr& e) const {
-  if (e->op != Op::k_load) return false;
-  bool starts = false, rises = true;
-  for (const Access& a : collect_accesses(kernel_.body, {}, &e->name)) {
-    if (!a.write) continue;
-    const Expr& value = a.stmt->value;
-    if (a.op == AssignOp::set) {
-      const Expr& from = value->op == Op::k_fmax ? value->args[0] : value;
-      starts = from->op == Op::k_const_float && std::isfinite(from->fval);
-      rises = rises && starts;
-    } else {
-      rises = rises && a.op == AssignOp::fmax;
-    }
-  }
-  return starts && rises;
-}
-
 // Whether a statement changes nothing but the cell itself where that holds `value`, which becomes what it holds then.
 bool Widening::keeps_all(const Stmt& s, double& value) const {
   const std::string& cell = rows_[0].first;
@@ -270,7 +200,7 @@ bool Widening::keeps_all(const Stmt& s, double& value) const {
   if (s.value->op != Op::k_exp && s.value->op != Op::k_exp2) return false;
   Expr of = s.value->args[0];
   if (of->op == Op::k_mul && of->args[1]->op == Op::k_const_float && of->args[1]->fval > 0) of = of->args[0];
-  if (of->op != Op::k_sub || only_load(of->args[0], cell) == nullptr || !is_above_minus_infinity(of->args[1]))
+  if (of->op != Op::k_sub || only_load(of->args[0], cell) == nullptr || !is_above_minus_infinity(kernel_, of->args[1]))
     return false;
   value = 0;
   return true;

@@ -207,7 +207,12 @@ TEST(ThreadCode, EveryRuleRefuses) {
   using Kind = DeviceStmt::Kind;
   static const auto& at = *new auto(find);
   const Case cases[] = {
-      {"locals: 226 registers, expected at most 224", [](DeviceProgram& p) { p.locals[0].count = 307; }},
+      {"locals: r0 has 307 registers, expected at most 224", [](DeviceProgram& p) { p.locals[0].count = 307; }},
+      {"locals: 425 registers, expected at most 384",
+       [](DeviceProgram& p) {
+         p.locals[0].count = 224;
+         p.locals.push_back({"more", 200, ir::DType::f32});
+       }},
       {"locals: r0 has 0 elements", [](DeviceProgram& p) { p.locals[0].count = 0; }},
       {"names: r0 is defined twice", [](DeviceProgram& p) { p.locals[1].name = "r0"; }},
       {"locals: r0[4*i1] depends on i1, which is no iterator of an unrolled loop",

@@ -224,8 +224,8 @@ bool DeviceLowering::all_know(const Stmt& s) const {
   bool out = true;
   ir::for_each_node(s.extent, [&](const ir::ExprNode& n) {
     if (n.op != Op::k_load) return;
-    const bool of_thread = std::any_of(block_iters_.begin(), block_iters_.end(), [&](const std::string& i) {
-      return std::any_of(n.args.begin(), n.args.end(), [&](const Expr& e) { return ir::uses(e, i); });
+    const bool of_thread = std::any_of(blocks_.begin(), blocks_.end(), [&](const ir::BlockScope& b) {
+      return std::any_of(n.args.begin(), n.args.end(), [&](const Expr& e) { return ir::uses(e, b.scope->iter); });
     });
     out = out && !fixed && !(waits && of_thread);
   });
@@ -274,10 +274,11 @@ Status DeviceLowering::loop(const Stmt& s, int64_t threads, List& to) {
     }
   }
   const bool together = plan_.waits.count(&s) != 0;
-  if (together && std::any_of(block_iters_.begin(), block_iters_.end(),
-                              [&](const std::string& i) { return ir::uses(s.extent, i); }))
+  if (together && std::any_of(blocks_.begin(), blocks_.end(),
+                              [&](const ir::BlockScope& b) { return ir::uses(s.extent, b.scope->iter); }))
     return unsupported("threads wait for each other in {}, which some leave earlier", s.iter);
   loops_ += together;
+  if (loop.unrolled > 0) unrolled_.push_back(s.iter);
   LATHE_RETURN_IF_ERROR(inside(s, [&] {
     const auto outside = slots_;
     const std::vector<Expr> places = places_in(s);
@@ -293,6 +294,7 @@ Status DeviceLowering::loop(const Stmt& s, int64_t threads, List& to) {
     return status;
   }));
   loops_ -= together;
+  if (loop.unrolled > 0) unrolled_.pop_back();
   if (plan_.barrier_last.count(&s) != 0) {
     const auto ahead = plan_.ahead.find(&s);
     await(ahead == plan_.ahead.end() ? 0 : ahead->second - 1, loop.body);
@@ -389,11 +391,11 @@ Status DeviceLowering::block(const Stmt& s, int64_t threads, List& to) {
   if (plan_.waits.count(&s) != 0) {
     LATHE_ASSIGN(const std::vector<Partial> partials, open_partials(s, to));
     if (!whole) guards_.push_back(guard);
-    block_iters_.push_back(s.iter);
+    blocks_.push_back({&s, below, std::max<int64_t>(ir::interval(s.extent, ranges_).hi, 1)});
     ++block_depth_;
     LATHE_RETURN_IF_ERROR(inside(s, [&] { return body(s.body, below, to); }));
     --block_depth_;
-    block_iters_.pop_back();
+    blocks_.pop_back();
     if (!whole) guards_.pop_back();
     return close_partials(partials, threads, to);
   }

@@ -2,6 +2,7 @@
 // shared memory. Every thread has the result.
 #include <limits>
 
+#include "ir/analysis/dependence.h"
 #include "ir/core/text_form.h"
 #include "jit/cuda/lower/lowering.h"
 
@@ -72,7 +73,8 @@ Result<std::vector<DeviceLowering::Partial>> DeviceLowering::open_partials(const
     Partial p{name, place_of_.at(name), {}, {}, {}, 0};
     for (const ir::ThreadDim& d : share_.at(name)) {
       const bool inside = std::any_of(d.parts.begin(), d.parts.end(), [&](const ir::ThreadDim::Part& p) {
-        return std::find(block_iters_.begin(), block_iters_.end(), p.owner.scope->iter) == block_iters_.end();
+        return std::none_of(blocks_.begin(), blocks_.end(),
+                            [&](const ir::BlockScope& b) { return b.same_threads(p.owner); });
       });
       if (inside) return unsupported("threads of {} reduce elements of {}, which threads inside divide", s.iter, name);
     }
@@ -80,6 +82,12 @@ Result<std::vector<DeviceLowering::Partial>> DeviceLowering::open_partials(const
     const Reduction r = reduction_of(op_on(s.body, name), p.type);
     p.op = r.op;
     p.count = out_.locals[static_cast<size_t>(p.whole.index)].count;
+    if (const Expr cell = only_cell(s, name)) {
+      p.single = true;
+      p.whole.offset = cell;
+      p.count = 1;
+      single_.insert(name);
+    }
     p.part = {Space::local, static_cast<int>(out_.locals.size()), {}};
     out_.locals.push_back({fmt::format("{}_{}", name, out_.locals.size()), p.count, p.type});
     for (int64_t c = 0; c < p.count; ++c) {
@@ -88,6 +96,19 @@ Result<std::vector<DeviceLowering::Partial>> DeviceLowering::open_partials(const
     }
     place_of_[name] = p.part;
     out.push_back(std::move(p));
+  }
+  return out;
+}
+
+// Where all that a thread does to the buffer in the scope is to one cell: which. Null: to several.
+Expr DeviceLowering::only_cell(const Stmt& s, const std::string& buffer) const {
+  Expr out;
+  for (const ir::Access& a : ir::collect_accesses(s.body, {}, &buffer)) {
+    const Expr at = ir::simplify(offset_of(*kernel_.find_buffer(buffer), a.index), ranges_);
+    const bool fixed =
+        std::none_of(a.scopes.begin(), a.scopes.end(), [&](const Stmt* i) { return ir::uses(at, i->iter); });
+    if (!fixed || ir::uses(at, s.iter) || (out && !equal(out, at))) return {};
+    out = at;
   }
   return out;
 }
@@ -160,9 +181,11 @@ Status DeviceLowering::close_partials(const std::vector<Partial>& partials, int6
   size_t i = 0;
   for (const Partial& p : partials) {
     place_of_[p.buffer] = p.whole;
+    place_of_[p.buffer].offset = {};
+    single_.erase(p.buffer);
     for (int64_t c = 0; c < p.count; ++c) {
       DevicePlace cell = p.whole;
-      cell.offset = Expr(c);
+      if (!p.single) cell.offset = Expr(c);
       const DeviceOperand before = load_cell(cell, cells);
       store_cell(cell, set(p.op, {values[i++], before}, 1, cells), cells);
     }

@@ -52,6 +52,7 @@ size_t DeviceLowering::pair_dim(const ir::Buffer& b) const {
 // How far an element is from the first one: of a parameter in the caller's memory, of registers in the thread's share,
 // of shared memory as its layout says.
 Expr DeviceLowering::offset_of(const ir::Buffer& b, const std::vector<Expr>& index) const {
+  if (single_.count(b.name) != 0) return Expr(0);
   std::vector<Expr> at = index, sizes = b.dims;
   if (const auto share = share_.find(b.name); share != share_.end()) {
     for (size_t d = 0; d < share->second.size(); ++d) {
@@ -373,6 +374,30 @@ Result<DeviceOperand> DeviceLowering::index_value(const Expr& e, DType type, Lis
   return DeviceOperand{keep(std::move(s), text, to), 0};
 }
 
+// x < y of indices. Lanes and iterators of unrolled loops come to stand on the left, where they are numbers of 32 bits;
+// the right is the same for all of them.
+Result<DeviceOperand> DeviceLowering::comparison(const Expr& e, List& to) {
+  const auto form = e->op == Op::k_lt ? ir::affine_form(ir::simplify(e->args[1] - e->args[0], ranges_)) : std::nullopt;
+  if (!form) return index_value(e, e->type, to);
+  Expr left(0);
+  std::vector<std::string> near = unrolled_;
+  if (vector_ != nullptr) near.push_back(vector_->iter);
+  for (const std::string& i : near) {
+    const Expr step = form->coeff(i);
+    if (step && is_const_int(step)) left = left - step * ir::iter(i);
+  }
+  left = ir::simplify(left, ranges_);
+  const ir::Interval bounds = ir::interval(left, ranges_);
+  constexpr int64_t kMost = int64_t{1} << 30;
+  const Expr rest = ir::simplify(e->args[1] - e->args[0] + left, ranges_);
+  if (is_const_int(left) || is_const_int(rest) || bounds.lo < -kMost || bounds.hi > kMost)
+    return index_value(e, e->type, to);
+  const Expr right = ir::min(ir::max(rest, Expr(bounds.lo)), Expr(bounds.hi + 1));
+  LATHE_ASSIGN(const DeviceOperand x, index_value(left, DType::i32, to));
+  LATHE_ASSIGN(const DeviceOperand y, index_value(right, DType::i32, to));
+  return set(DeviceOp::k_lt_i32, {x, y}, lanes_of(x), to);
+}
+
 Result<DeviceOperand> DeviceLowering::expression(const Expr& e, List& to) {
   const bool widens = e->op == Op::k_cast && e->type == DType::f32 && is_half(e->args[0]->type);
   if (widens) return expression(e->args[0], to);  // in registers it is an f32
@@ -385,7 +410,7 @@ Result<DeviceOperand> DeviceLowering::expression(const Expr& e, List& to) {
     return DeviceOperand{keep(std::move(s), input ? print(e) : "", to), 0};
   }
   const bool number = (is_conversion(e, DType::f32) || is_conversion(e, DType::i32)) && is_index(e->args[0]);
-  if (e->type == DType::b8 && is_of_indices(e)) return index_value(e, e->type, to);
+  if (e->type == DType::b8 && is_of_indices(e)) return comparison(e, to);
   if (number && is_of_indices(e->args[0])) return index_value(e->args[0], e->type, to);
   const bool shifts = e->op == Op::k_shift_left || e->op == Op::k_shift_right;
   std::vector<DeviceOperand> operands;

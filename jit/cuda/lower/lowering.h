@@ -79,8 +79,10 @@ class DeviceLowering {
     DeviceOp op;
     ir::DType type;
     int64_t count;
+    bool single = false;  // of one cell, whatever the scopes inside do
   };
   ir::Result<std::vector<Partial>> open_partials(const ir::Stmt& s, List& to);
+  ir::Expr only_cell(const ir::Stmt& s, const std::string& buffer) const;
   ir::Status close_partials(const std::vector<Partial>& partials, int64_t threads, List& to);
   // What an update does to a cell of that type, and what it starts from.
   struct Reduction {
@@ -112,6 +114,7 @@ class DeviceLowering {
   ir::Result<DeviceOperand> updated(const ir::Stmt& s, const DeviceStmt& cell, List& to);
   ir::Result<DeviceOperand> expression(const ir::Expr& e, List& to);
   ir::Result<DeviceOperand> index_value(const ir::Expr& e, ir::DType type, List& to);
+  ir::Result<DeviceOperand> comparison(const ir::Expr& e, List& to);
   DeviceOperand set(DeviceOp op, std::vector<DeviceOperand> operands, int lanes, List& to);
   int keep(DeviceStmt s, const std::string& text, List& to);
   int lanes_of(const DeviceOperand& o) const;
@@ -128,10 +131,12 @@ class DeviceLowering {
   std::map<std::string, int> known_;                         // values, by what they are
   std::map<std::string, std::vector<ir::ThreadDim>> share_;  // reg buffers
   std::vector<ir::Expr> guards_;                             // that what comes next stands under
-  std::vector<std::string> block_iters_;
-  int loops_ = 0;                             // around, that all threads go through
-  std::map<std::string, std::string> taken_;  // names of integers, by what they are
-  std::map<std::string, std::string> slots_;  // names of places of rings, by what they are
+  std::vector<ir::BlockScope> blocks_;                       // around, in which threads wait
+  std::set<std::string> single_;                             // reg buffers of which one cell is in use
+  std::vector<std::string> unrolled_;                        // iterators of unrolled loops around
+  int loops_ = 0;                                            // around, that all threads go through
+  std::map<std::string, std::string> taken_;                 // names of integers, by what they are
+  std::map<std::string, std::string> slots_;                 // names of places of rings, by what they are
   int slot_names_ = 0;
   int takes_ = 0;
   bool open_ = false, on_their_way_ = false;  // copies that no group has; that nothing has waited for

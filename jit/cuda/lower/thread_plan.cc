@@ -114,7 +114,7 @@ class Planner {
     for (size_t j = 0; j < body.size(); ++j) {
       const std::vector<Access> next = first_accesses(body[j], outer, accesses[j]);
       for (size_t i = since; i < j; ++i) {
-        if (!meet(accesses[i], next, outer.size())) continue;
+        if (ends_with_barrier(body[i]) || !meet(accesses[i], next, outer.size())) continue;
         plan_.barrier_before.insert(&body[j]);
         since = j;
         any = true;
@@ -141,6 +141,13 @@ class Planner {
       }
     }
     return {};
+  }
+
+  // A loop behind which nothing is left that another thread may meet: its last turn, too, has ended with a barrier, and
+  // what was copied has arrived.
+  bool ends_with_barrier(const Stmt& s) const {
+    const auto ahead = plan_.ahead.find(&s);
+    return plan_.barrier_last.count(&s) != 0 && (ahead == plan_.ahead.end() || ahead->second == 1);
   }
 
   // Of the scopes in a list.

@@ -34,7 +34,7 @@ Result<ExplainedDeviceKernel> explain_kernel(Context& context, const search::Pro
   ExplainedDeviceKernel e;
   e.naive = ir::print(problem.kernel);
   LATHE_ASSIGN(const std::vector<search::Scheduled> ranked,
-               rank_on_device(problem.kernel, problem.dims, on.target, kTimedOnDevice + 1));
+               rank_on_device(problem.kernel, problem.dims, on.target, kTimedOnDevice + 1, problem.allowed));
   for (const search::Scheduled& s : ranked) e.candidates.push_back(schedule_summary(s.schedule));
   MissReason reason = MissReason::k_never_seen;
   const std::optional<Decision> decision = context.find_decision(query, &reason);
@@ -53,6 +53,7 @@ Result<ExplainedDeviceKernel> explain_kernel(Context& context, const search::Pro
   LATHE_ASSIGN(const ir::LaunchKernel cut, search::cut_launches(scheduled.kernel));
   DevicePolicy policy;
   policy.compile = context.seal() == Seal::off;
+  policy.allowed = problem.allowed;
   const Result<DevicePlan> plan =
       plan_on_device(problem.kernel, problem.dims, &scheduled.schedule, on.target, context.device_codes(), policy);
   for (size_t i = 0; i < cut.launches.size(); ++i) {

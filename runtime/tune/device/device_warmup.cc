@@ -95,6 +95,7 @@ class DeviceWarmup {
                           const std::string& compiler = {}) const {
     DevicePolicy policy = policy_;
     policy.compiler = compiler;
+    policy.allowed = problem.allowed;
     Result<DevicePlan> made = plan_on_device(problem.kernel, problem.dims, schedule, on_.target, codes(), policy);
     if (made.ok()) {
       e->origin = std::max(e->origin, made->origin);
@@ -219,7 +220,8 @@ class DeviceWarmup {
       return ir::unsupported("its operands need more than {} MiB", budget_.ram >> 20);
     LATHE_ASSIGN(const std::vector<search::Scheduled> ranked,
                  rank_on_device(t->problem.kernel, t->dims, on_.target,
-                                std::min<size_t>(kTimedOnDevice + 1, static_cast<size_t>(budget_.candidates))));
+                                std::min<size_t>(kTimedOnDevice + 1, static_cast<size_t>(budget_.candidates)),
+                                t->problem.allowed));
     LATHE_ASSIGN(const std::shared_ptr<const jit::Nvrtc> compiler, codes().compiler());
     EvaluateTask task;
     task.kernel_text = ir::print(t->problem.kernel);

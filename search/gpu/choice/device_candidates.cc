@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "search/gpu/attention/attention_schedule.h"
+#include "search/gpu/attention/tensor_attention.h"
 #include "search/gpu/chain_schedule.h"
 #include "search/gpu/gemv_schedule.h"
 #include "search/gpu/product_schedule.h"
@@ -19,14 +20,15 @@ namespace {
 
 // Threads of a block, beside the default's. More of them share less work each; fewer leave room for other blocks.
 constexpr int64_t kBlocks[] = {128, 512, 64, 1024};
-constexpr size_t kOtherTiles = 2;  // of one warp's instructions, where groups of warps have their own
+constexpr size_t kWithoutTensorCores = 2;  // Schedules of attention
+constexpr size_t kOtherTiles = 2;          // of one warp's instructions, where groups of warps have their own
 
 }  // namespace
 
 Result<std::vector<Scheduled>> device_candidates(const GeneralKernel& general, const ir::SymbolValues& sizes,
-                                                 const ir::GpuTarget& target, size_t most) {
+                                                 const ir::GpuTarget& target, size_t most, uint32_t allowed) {
   std::vector<Scheduled> out(1);
-  LATHE_ASSIGN(out[0], device_schedule(general, sizes, target));
+  LATHE_ASSIGN(out[0], device_schedule(general, sizes, target, allowed));
   const auto known = [&](const Scheduled& made) {
     const std::string text = to_text(made.schedule);
     return std::any_of(out.begin(), out.end(), [&](const Scheduled& s) { return to_text(s.schedule) == text; });
@@ -36,6 +38,10 @@ Result<std::vector<Scheduled>> device_candidates(const GeneralKernel& general, c
   };
   if (most <= 1) return out;
   if (is_attention(general)) {
+    const auto tiles = attention_tiles_of(general, sizes, target, allowed);
+    for (size_t i = 0; tiles.ok() && i < tiles->size(); ++i) {
+      if (out.size() + kWithoutTensorCores < most) add(tensor_attention(general, (*tiles)[i]));
+    }
     LATHE_ASSIGN(const std::vector<int64_t> parts, key_parts(general, sizes, target));
     for (const int64_t part : parts) {
       if (out.size() < most) add(attention_schedule(general, part));

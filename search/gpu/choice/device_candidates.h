@@ -8,9 +8,9 @@
 
 namespace lathe::search {
 
-// sizes: of the general Kernel's symbols, those that most calls have. At least one, at most `most`, no two alike.
-// UNSUPPORTED: no Schedule fits the Kernel.
+// sizes: of the general Kernel's symbols, those that most calls have. allowed: see device_schedule(). At least one, at
+// most `most`, no two alike. UNSUPPORTED: no Schedule fits the Kernel.
 ir::Result<std::vector<Scheduled>> device_candidates(const GeneralKernel& general, const ir::SymbolValues& sizes,
-                                                     const ir::GpuTarget& target, size_t most);
+                                                     const ir::GpuTarget& target, size_t most, uint32_t allowed = 0);
 
 }  // namespace lathe::search

@@ -2,6 +2,7 @@
 #include "search/gpu/choice/device_schedules.h"
 
 #include "search/gpu/attention/attention_schedule.h"
+#include "search/gpu/attention/tensor_attention.h"
 #include "search/gpu/chain_schedule.h"
 #include "search/gpu/gemv_schedule.h"
 #include "search/gpu/product_schedule.h"
@@ -58,8 +59,12 @@ constexpr MakeSchedule kSchedules[] = {decoded_tensor,
 }  // namespace
 
 ir::Result<Scheduled> device_schedule(const GeneralKernel& general, const ir::SymbolValues& sizes,
-                                      const ir::GpuTarget& target) {
-  if (is_attention(general)) return attention_schedule(general, sizes, target);  // nothing else fits it
+                                      const ir::GpuTarget& target, uint32_t allowed) {
+  if (is_attention(general)) {  // nothing else fits it
+    const auto tiles = attention_tiles_of(general, sizes, target, allowed);
+    if (tiles.ok() && !tiles->empty()) return tensor_attention(general, tiles->front());
+    return attention_schedule(general, sizes, target);
+  }
   ir::Status why;
   for (const MakeSchedule make : kSchedules) {
     ir::Result<Scheduled> made = make(general, sizes, target);

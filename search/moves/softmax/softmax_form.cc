@@ -32,24 +32,25 @@ bool starts_finite(const Expr& e) {
   if (e->op == Op::k_fmax) return starts_finite(e->args[0]) || starts_finite(e->args[1]);
   return e->op == Op::k_const_float && std::isfinite(e->fval);
 }
-// x is a factor of e, which has it nowhere else.
+}  // namespace
+
 bool is_factor(const Expr& x, const Expr& e) {
   if (equal(x, e)) return true;
+  // Rounded: 0 stays 0.
+  const bool rounded = e->op == Op::k_cast && is_float(e->type) && is_float(e->args[0]->type);
+  if (rounded) return is_factor(x, e->args[0]);
   if (e->op != Op::k_mul) return false;
   for (const size_t side : {0, 1}) {
     if (!uses(e->args[1 - side], x->name) && is_factor(x, e->args[side])) return true;
   }
   return false;
 }
-// exp2((x - m) * c) of the difference x - m, or exp(x - m): the difference; null: neither.
 Expr exponent(const Expr& e) {
   if (e->op == Op::k_exp) return e->args[0];
   const bool scaled = e->op == Op::k_exp2 && e->args[0]->op == Op::k_mul &&
                       e->args[0]->args[1]->op == Op::k_const_float && e->args[0]->args[1]->fval > 0;
   return scaled ? e->args[0]->args[0] : Expr();
 }
-
-}  // namespace
 
 Expr power_like(const Expr& e, const Expr& difference) {
   return e->op == Op::k_exp ? make(Op::k_exp, {difference}) : make(Op::k_exp2, {difference * e->args[0]->args[1]});

@@ -30,6 +30,10 @@ ir::Result<Softmax> find_softmax(ir::Kernel& kernel, const std::string& max, con
 bool used_whole(const ir::Kernel& kernel, const Softmax& p);
 // Whether what stands between the scopes leaves alone what the parts read, and reads nothing that they write.
 bool parts_stand_alone(const Softmax& p);
+// x is a factor of e, rounded or not, and e has it nowhere else.
+bool is_factor(const ir::Expr& x, const ir::Expr& e);
+// exp2((x - m) * c) of the difference x - m, or exp(x - m): the difference; null: neither.
+ir::Expr exponent(const ir::Expr& e);
 // The power of a difference, of the same kind as e.
 ir::Expr power_like(const ir::Expr& e, const ir::Expr& difference);
 

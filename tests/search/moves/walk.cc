@@ -21,9 +21,10 @@ constexpr double kMostRedefined = 1e-3;  // sums may cancel
 std::vector<WalkKernel> walk_kernels(bool operators) {
   const auto folder = std::filesystem::path(LATHE_SOURCE_DIR) / "tests/search/kernels";
   const std::vector<std::string> traps = {
-      "copied",       "held",     "overwritten",    "recurrence",    "rescaled",     "stale",
-      "shared_cells", "twice",    "row_made_first", "ragged",        "weights_kept", "made_between",
-      "rounded",      "launched", "changed_terms",  "filled_before", "shorter"};
+      "copied",        "held",           "overwritten",    "recurrence",    "rescaled",     "stale",
+      "shared_cells",  "twice",          "row_made_first", "ragged",        "weights_kept", "made_between",
+      "rounded",       "launched",       "changed_terms",  "filled_before", "shorter",      "masked_kept",
+      "masked_values", "masked_nothing", "split"};
   std::vector<WalkKernel> out;
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
     const std::string name = entry.path().stem().string();

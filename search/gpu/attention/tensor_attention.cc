@@ -1,0 +1,387 @@
+// See tensor_attention.h.
+#include "search/gpu/attention/tensor_attention.h"
+
+#include <algorithm>
+
+#include "ir/analysis/analysis.h"
+#include "ir/core/names.h"
+#include "search/attention/parts.h"
+#include "search/gpu/move_list.h"
+#include "search/gpu/tile_rounds.h"
+
+namespace lathe::search {
+
+using namespace ir;  // NOLINT: this file is all IR
+
+namespace {
+
+constexpr int64_t kHalves = 8;  // elements of 2 bytes in an access of 16
+constexpr int64_t kSquare = 16, kColumns = 8, kLaneRows = 8, kLaneColumns = 2;
+constexpr int64_t kMostKept = 128;  // depth of queries that stay in registers
+constexpr int64_t kMostThreadRegisters = 248;
+
+class Writer {
+ public:
+  Writer(const Kernel& kernel, const AttentionParts& p, const AttentionTile& tile)
+      : kernel_(kernel), p_(p), t_(tile), list_(kernel, "tensor_attention.1") {}
+
+  Result<Scheduled> run() {
+    list_.knob("rows", t_.rows);
+    list_.knob("keys", t_.keys);
+    list_.knob("stages", t_.stages);
+    if (t_.split) list_.knob("split", 1);
+    if (!t_.split) list_.move("round_to_{} {} {}", dtype_name(type()), p_.powered(), j2());
+    blocks();
+    stage();
+    parts();
+    places();
+    pad();
+    lanes("ir", {b_ + "_zn"}, "exact");
+    lanes("irb", {j()}, "exact");
+    lanes("irs", {"jm", b_ + "_rn", j1()}, "exact");
+    lanes("ire", {n() + "_e"}, "mask");
+    scores();
+    sums();
+    if (keeps_queries()) queries();
+    copy("q_s", depth(), t_.rows);
+    copy("k_s", depth(), t_.keys);
+    copy("v_s", columns(), t_.keys);
+    if (t_.stages > 1) list_.move("pipeline {} after=1 stages={}", b_, t_.stages);
+    return list_.finish();
+  }
+
+ private:
+  const std::string& j() const { return p_.scores->iter; }
+  const std::string& j1() const { return p_.powers->iter; }
+  const std::string& j2() const { return p_.values->iter; }
+  const std::string& n() const { return p_.columns->iter; }
+  const std::string& d() const { return p_.depth->iter; }
+  const std::string& maximum() const { return p_.scores->body[3].target; }
+  const std::string& inverse() const { return p_.row->body[4].target; }
+  const std::string& sum() const { return p_.powers->body[1].target; }
+  int64_t depth() const { return p_.depth->extent->ival; }
+  int64_t columns() const { return p_.columns->extent->ival; }
+  DType type() const { return kernel_.find_buffer("v")->type; }
+  std::vector<const char*> parts_of_weights() const {
+    return t_.split ? std::vector{"p", "p1", "p2"} : std::vector{"p"};
+  }
+  bool keeps_queries() const { return depth() <= kMostKept; }
+
+  // Tiles of queries, blocks of keys, and what all queries of a tile do step by step.
+  void blocks() {
+    const std::string& i = p_.row->iter;
+    list_.move("tile_scope {} {} tail=mask as ib,ir", i, t_.rows);
+    if (uses(p_.scores->extent, i)) list_.move("mask_softmax {} {} {} over=ir", j(), j1(), j2());
+    list_.move("online_softmax {} {} {} {} as {}", j(), j1(), j2(), t_.keys, b_);
+    list_.move("split_scope ir after=2 as irb");  // first values | blocks of keys | results
+    list_.move("split_scope irb after=0 as ire");
+    list_.move("swap_scopes irb {}", b_);
+  }
+
+  void stage() {
+    if (keeps_queries()) list_.move("create_temporary q q_f at=ib mode=stage");
+    list_.move("create_temporary q q_s at=ib mode=stage");
+    list_.move("create_temporary {} k_s at={} mode=stage", load_of_keys(p_)->name, b_);
+    list_.move("create_temporary {} v_s at={} mode=stage", load_of_values(p_)->name, b_);
+    for (const AttentionParts::Copy& c : p_.copies) list_.move("inline_temporary {}", c.one().target);
+    if (keeps_queries()) list_.move("move_to_register q_f ib");
+    list_.move("move_to_stack q_s ib");
+    list_.move("move_to_stack k_s {}", b_);
+    list_.move("move_to_stack v_s {}", b_);
+    for (const Stmt* t : p_.heads) list_.move("parallelize_grid {}", t->iter);
+    list_.move("parallelize_grid ib");
+    list_.move("move_to_shared q_s ib");
+    list_.move("move_to_shared k_s {}", b_);
+    list_.move("move_to_shared v_s {}", b_);
+    // Eight lines lie in different banks.
+    for (const auto& [name, line] : {std::pair{"q_s", depth()}, {"k_s", depth()}, {"v_s", columns()}}) {
+      if (line / kHalves % 2 == 0) list_.move("repeat_padding {} 1 {}", name, kHalves);
+    }
+  }
+
+  // Products of queries and keys | softmax | sums of values, of whole blocks of keys.
+  void parts() {
+    list_.move("split_scope {} after=1 as jm", j());
+    list_.move("swap_ops irb 0");
+    list_.move("split_scope irb after=0 as irs");
+    for (const std::string& name : {p_.products(), p_.powered()}) list_.move("move_to_register {} {}", name, b_);
+    for (const char* copy : {"k_s_0", "v_s_0"}) list_.move("pad_scope {} reads=last", copy);
+    list_.move("pad_scope {}", j());
+    list_.move("mask_softmax jm {} {}", j1(), j2());
+    if (t_.split) {
+      list_.move("split_to_bf16 {} {} {} as p,p1,p2", p_.powered(), j1(), j2());
+    } else {
+      list_.move("narrow_temporary {} p {}", p_.powered(), j1());
+    }
+    for (const char* part : parts_of_weights()) list_.move("move_to_register {} {}", part, b_);
+    list_.move("split_scope irs after=5 as irv");
+    list_.move("split_scope {} after=0 as jk", j());
+    list_.move("split_scope irb after=0 as irk");
+  }
+
+  void places() {
+    list_.move("move_to_register {}_old {}", maximum(), b_);
+    list_.move("move_to_register {}_scale {}", maximum(), b_);
+    for (const std::string& name : {maximum(), sum() + "_run", p_.sums() + "_run"})
+      list_.move("move_to_register {} ib", name);
+    for (const std::string& name : {sum(), inverse()}) list_.move("move_to_register {} ire", name);
+  }
+
+  // All tiles are computed alike.
+  void pad() {
+    if (keeps_queries()) list_.move("pad_scope q_f_0");
+    for (const char* rows : {"ir", "irb", "irk", "irs", "irv"}) list_.move("pad_scope {}", rows);
+  }
+
+  // for rows: {..; for columns}  ->  for warps: for rows and lanes: {..; for lanes: for columns}
+  void lanes(const std::string& rows, const std::vector<std::string>& inner, const char* tail) {
+    list_.move("tile_scope {0} {1} tail={2} as {0}w,{0}r", rows, kSquare, tail);
+    list_.move("tile_scope {0}r {1} tail={2} as {0}q,{0}l", rows, kLaneRows, tail);
+    for (const std::string& c : inner) {
+      list_.move("tile_scope {0} {1} tail=exact as {0}q,{0}s", c, kColumns);
+      list_.move("tile_scope {0}s {1} tail=exact as {0}l,{0}v", c, kLaneColumns);
+      list_.move("swap_scopes {0}q {0}l", c);
+    }
+    if (rows == "ire") list_.move("move_to_register {} {}_eq", p_.sums(), n());
+    list_.move("parallelize_block {}w", rows);
+    list_.move("unroll_scope {}q", rows);
+    list_.move("parallelize_block {}l", rows);
+    for (const std::string& c : inner) {
+      list_.move("parallelize_block {}l", c);
+      list_.move("unroll_scope {}q", c);
+      list_.move("vectorize_scope {}v", c);
+    }
+  }
+
+  // for rows: for columns: for terms  ->  for warps: for 16 terms: for 8 columns: a product
+  void product(const std::string& rows, const std::string& columns, const std::string& terms) {
+    list_.move("tile_scope {0} {1} tail=exact as {0}w,{0}t", rows, kSquare);
+    list_.move("tile_scope {0} {1} tail=exact as {0}q,{0}t", columns, kColumns);
+    list_.move("tile_scope {0} {1} tail=exact as {0}k,{0}t", terms, kSquare);
+    const std::string rt = rows + "t", cq = columns + "q", ct = columns + "t", tk = terms + "k", tt = terms + "t";
+    // rt cq ct tk tt  ->  tk cq tt rt ct
+    for (const std::string& outer : {ct, cq, rt}) list_.move("swap_scopes {} {}", outer, tk);
+    list_.move("swap_scopes {} {}", rt, cq);
+    for (const std::string& outer : {ct, rt}) list_.move("swap_scopes {} {}", outer, tt);
+  }
+  void fragments(const std::string& from, const std::string& name, const std::string& at) {
+    list_.move("create_temporary {} {} at={} mode=stage", from, name, at);
+    list_.move("move_to_register {} {}", name, at);
+  }
+  void mark_product(const std::string& rows, const std::string& columns, const std::string& terms) {
+    list_.move("parallelize_block {}w", rows);
+    list_.move("unroll_scope {}q", columns);
+    list_.move("unroll_scope {}k", terms);
+  }
+  void multiply(const std::string& terms) { list_.move("tensorize {} mma_{}", terms, dtype_name(type())); }
+
+  void scores() {
+    product("irk", "jk", d());
+    fragments("k_s", "k_f", d() + "k");
+    if (!keeps_queries()) fragments("q_s", "q_f", d() + "k");
+    mark_product("irk", "jk", d());
+    multiply(d() + "t");
+    list_.move("tile_scope k_f_0 {} tail=exact as k_f_0q,k_f_0i", kSquare);
+    list_.move("unroll_scope k_f_0q");
+    list_.move("tensorize k_f_0i ldmatrix");
+    if (!keeps_queries()) list_.move("tensorize q_f_0 ldmatrix");
+  }
+  void sums() {
+    product("irv", n(), j2());
+    fragments("v_s", "v_f", j2() + "k");
+    // Products with the parts of a weight, one after another.
+    std::string terms = j2() + "t", rows = "irvt", columns = n() + "t";
+    std::vector<std::string> products = {terms};
+    for (size_t part = 1; part < parts_of_weights().size(); ++part) {
+      for (std::string* scope : {&columns, &rows, &terms}) {
+        list_.move("split_scope {0} after=0 as {0}{1}", *scope, part);
+        *scope += std::to_string(part);
+      }
+      products.push_back(terms);
+    }
+    mark_product("irv", n(), j2());
+    for (const std::string& p : products) multiply(p);
+    list_.move("tile_scope v_f_1 {} tail=exact as v_f_1q,v_f_1i", kSquare);
+    list_.move("swap_scopes v_f_0 v_f_1q");
+    list_.move("unroll_scope v_f_1q");
+    list_.move("tensorize v_f_0 ldmatrix_trans");
+  }
+  void queries() {
+    list_.move("tile_scope q_f_0 {} tail=exact as q_f_0w,q_f_0i", kSquare);
+    list_.move("tile_scope q_f_1 {} tail=exact as q_f_1q,q_f_1j", kSquare);
+    list_.move("swap_scopes q_f_0i q_f_1q");
+    list_.move("parallelize_block q_f_0w");
+    list_.move("unroll_scope q_f_1q");
+    list_.move("tensorize q_f_0i ldmatrix");
+  }
+
+  // Threads share out the copy, in vectors of neighbours. A quarter of a warp stores 128 bytes at a time: of one line
+  // where it has as many, else of eight lines, which lie in different banks.
+  void copy(const std::string& name, int64_t line, int64_t lines) {
+    const int64_t vectors = line / kHalves;
+    const bool whole = vectors % kLaneRows == 0;
+    const int64_t across = whole ? vectors : vectors & -vectors,
+                  down = std::clamp<int64_t>(t_.threads() / across, whole ? 1 : kLaneRows, lines);
+    list_.move("tile_scope {0}_1 {1} tail=mask as {0}_1c,{0}_1v", name, kHalves);
+    list_.move("tile_scope {0}_0 {1} tail=mask as {0}_0r,{0}_0t", name, down);
+    if (whole) {
+      list_.move("parallelize_block {}_0t", name);
+      list_.move("parallelize_block {}_1c", name);
+    } else {
+      list_.move("tile_scope {0}_1c {1} tail=mask as {0}_1q,{0}_1i", name, across);
+      list_.move("tile_scope {0}_0t {1} tail=mask as {0}_0o,{0}_0i", name, kLaneRows);
+      for (const char* inner : {"_1q", "_0i"}) list_.move("swap_scopes {0}{1} {0}_1i", name, inner);
+      for (const char* shared : {"_0o", "_1i", "_0i"}) list_.move("parallelize_block {}{}", name, shared);
+      list_.move("unroll_scope {}_1q", name);
+    }
+    list_.move("unroll_scope {}_0r", name);
+    list_.move("vectorize_scope {}_1v", name);
+  }
+
+  const Kernel& kernel_;
+  const AttentionParts& p_;
+  const AttentionTile& t_;
+  MoveList list_;
+  const std::string b_ = "kb";
+};
+
+constexpr int64_t kMostLine = 256;
+constexpr int64_t kStaticBytes = 48 * 1024, kMostBytes = 227 * 1024;  // of shared memory: of any GPU, of some
+
+Result<AttentionParts> parts_of(const GeneralKernel& general) {
+  const Kernel& k = general.kernel;
+  AttentionParts p = attention_parts(k);
+  const auto no = [&](const char* why) { return unsupported("{} is no attention for tensor cores: {}", k.name, why); };
+  if (!p || p.heads.empty()) return no("expected its loops");
+  if (!is_const_int(p.columns->extent) || !is_const_int(p.depth->extent))
+    return no("expected a depth and columns that do not vary");
+  for (const Stmt* line : {p.depth, p.columns}) {
+    if (line->extent->ival % kSquare != 0 || line->extent->ival < kSquare || line->extent->ival > kMostLine)
+      return no("expected a depth and columns of whole squares, up to 256");
+  }
+  const Buffer *q = k.find_buffer("q"), *key = k.find_buffer("k"), *v = k.find_buffer("v");
+  const bool halves = q != nullptr && key != nullptr && v != nullptr && dtype_bytes(q->type) == 2 &&
+                      is_float(q->type) && key->type == q->type && v->type == q->type;
+  if (!halves) return no("expected queries, keys and values of bf16, or of f16");
+  if (!from_first(p)) return no("expected queries to see keys from the first one on");
+  if (!p.clear.empty()) return no("expected sequences of equal lengths");
+  // A mask has no rows for queries that there are not.
+  bool masked = false;
+  for_each_node(p.scores->body[2].value,
+                [&](const ExprNode& e) { masked |= e.op == Op::k_load && is_param(k.find_buffer(e.name)->place); });
+  if (masked) return no("expected scores without a mask");
+  return p;
+}
+
+}  // namespace
+
+int64_t shared_bytes(const AttentionTile& t, int64_t depth, int64_t columns) {
+  return 2 * ((t.rows + t.stages * t.keys) * (depth + kHalves) + t.stages * t.keys * (columns + kHalves));
+}
+
+Status check_tile(const AttentionTile& t, int64_t depth, int64_t columns) {
+  if (t.rows < kSquare || t.rows % kSquare != 0 || t.threads() > kMaxBlockThreads)
+    return invalid("{} queries of a block, expected a multiple of {} of at most {} threads", t.rows, kSquare,
+                   kMaxBlockThreads);
+  if (t.keys < kSquare || t.keys % kSquare != 0)
+    return invalid("{} keys of a block, expected a multiple of {}", t.keys, kSquare);
+  if (t.stages < 1 || t.stages > 4) return invalid("{} stages, expected 1..4", t.stages);
+  const int64_t bytes = shared_bytes(t, depth, columns), most = t.stages == 1 ? kStaticBytes : kMostBytes;
+  if (bytes > most) return invalid("{} bytes of shared memory, expected at most {}", bytes, most);
+  return {};
+}
+
+namespace {
+
+int64_t registers(const AttentionTile& t, int64_t depth, int64_t columns) {
+  const int64_t queries = depth <= kMostKept ? depth / 4 : 8, weights = t.keys / 4 * (t.split ? 3 : 1);
+  return columns / 2 + queries + t.keys * 3 / 4 + weights + std::min<int64_t>(columns / 4, 32) + 40;
+}
+
+// What calls have at those sizes.
+struct Work {
+  double heads = 1, rows = 1, keys = 1;  // keys that a query sees, on average
+  int64_t depth = 1, columns = 1;
+};
+
+Work work_of(const Kernel& kernel, const AttentionParts& p, const SymbolValues& sizes) {
+  const auto at = [&](const Expr& e) {
+    return static_cast<double>(std::max<int64_t>(evaluate(e, sizes).value_or(1), 1));
+  };
+  Work w;
+  for (const Stmt* t : p.heads) w.heads *= at(t->extent);
+  w.rows = at(p.row->extent);
+  w.keys = at(kernel.find_buffer(p.powered())->dims.back());
+  if (uses(p.scores->extent, p.row->iter)) w.keys = std::max(w.keys - w.rows / 2, 1.0);
+  w.depth = p.depth->extent->ival;
+  w.columns = p.columns->extent->ival;
+  return w;
+}
+
+double cycles(const AttentionTile& t, const Work& w, const GpuTarget& gpu) {
+  constexpr double kProducts = 1024, kSharedCycle = 128, kIssue = 4;  // of a multiprocessor in a cycle
+  const double element = t.split ? 20 : 12;                           // instructions for a score
+  const double sums = static_cast<double>(w.columns) * (t.split ? 3 : 1), factors = static_cast<double>(w.depth) + sums;
+  const auto keys = static_cast<double>(t.keys), rows = static_cast<double>(t.rows),
+             line = static_cast<double>(w.depth + w.columns), warps = rows / kSquare;
+  const double products = rows * keys * factors / kProducts, shared = (warps + 1) * keys * line * 2 / kSharedCycle;
+  const double of_warp = keys * factors / 128 + keys * line / 256 + keys / 2 * element +
+                         static_cast<double>(w.columns) / 2 + keys * line / 8 / rows * 2;
+  TileWork work;
+  work.tiles = static_cast<int64_t>(w.heads) * ceil_div(static_cast<int64_t>(w.rows), t.rows);
+  work.steps = ceil_div(static_cast<int64_t>(w.keys), t.keys);
+  work.threads = t.threads();
+  work.registers = registers(t, w.depth, w.columns);
+  work.shared = shared_bytes(t, w.depth, w.columns);
+  work.stages = t.stages;
+  work.step = std::max({products, shared, warps * of_warp / kIssue});
+  work.rest = rows * line / 16;
+  work.chain = line / kSquare * 20 + 400;
+  return busy_cycles(work, gpu);
+}
+// Of a block of threads for each query that does without them.
+double cycles_without(const Work& w, const GpuTarget& gpu) {
+  constexpr double kProducts = 48;
+  return w.heads * w.rows * w.keys * static_cast<double>(w.depth + w.columns) /
+         (kProducts * static_cast<double>(std::max(gpu.multiprocessors, 1)));
+}
+
+}  // namespace
+
+Result<std::vector<AttentionTile>> attention_tiles_of(const GeneralKernel& general, const SymbolValues& sizes,
+                                                      const GpuTarget& target, uint32_t allowed) {
+  LATHE_ASSIGN(const AttentionParts p, parts_of(general));
+  const bool split = (allowed & kBf16Dots) == 0;
+  if (split && general.kernel.find_buffer("v")->type != DType::bf16)
+    return unsupported("weights of {} may not be rounded to f16", general.kernel.name);
+  const Work work = work_of(general.kernel, p, sizes);
+  const double without = cycles_without(work, target);
+  std::vector<AttentionTile> tiles;
+  std::vector<double> all;
+  for (const int64_t rows : {128, 64, 32, 16}) {
+    for (const int64_t keys : {64, 32, 128}) {
+      for (const int64_t stages : {2, 3, 1}) {
+        const AttentionTile tile{rows, keys, stages, split};
+        const bool fits = check_tile(tile, work.depth, work.columns).ok() &&
+                          shared_bytes(tile, work.depth, work.columns) <= most_shared(target) &&
+                          registers(tile, work.depth, work.columns) <= kMostThreadRegisters;
+        if (!fits) continue;
+        const double least = cycles(tile, work, target);
+        if (least >= without) continue;
+        tiles.push_back(tile);
+        all.push_back(least);
+      }
+    }
+  }
+  return ranked(tiles, all);
+}
+
+Result<Scheduled> tensor_attention(const GeneralKernel& general, const AttentionTile& tile) {
+  LATHE_ASSIGN(const AttentionParts p, parts_of(general));
+  LATHE_RETURN_IF_ERROR(check_tile(tile, p.depth->extent->ival, p.columns->extent->ival));
+  if (tile.split && general.kernel.find_buffer("v")->type != DType::bf16)
+    return unsupported("weights of values that are not bf16 in three numbers");
+  return Writer(general.kernel, p, tile).run();
+}
+
+}  // namespace lathe::search

@@ -1,0 +1,83 @@
+// The compile matrix of attention on tensor cores: types, depths and tiles, for each architecture, through the real
+// compiler; the instructions in the cubin are those of the tile. Skipped where the compiler is not.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "ir/analysis/analysis.h"
+#include "jit/cuda/compile/nvrtc.h"
+#include "jit/cuda/lower/lower_device.h"
+#include "search/cut/launch_cut.h"
+#include "search/gpu/attention/tensor_attention.h"
+#include "tests/gpu/attention/attention_kernels.h"
+#include "tests/gpu/chains.h"
+#include "tests/gpu/real_nvrtc.h"
+
+namespace lathe::test {
+namespace {
+
+class TensorAttentionMatrix : public WithNvrtc<testing::TestWithParam<const char*>> {};
+
+TEST_P(TensorAttentionMatrix, CompilesAsPredicted) {
+  struct Form {
+    AttentionText text;
+    search::AttentionTile tile;
+  };
+  const Form forms[] = {{{"bf16", 32, 8, 128, 128}, {64, 64, 2}},
+                        {{"bf16", 32, 8, 128, 128}, {128, 64, 2}},
+                        {{"bf16", 32, 8, 128, 128}, {128, 32, 3}},
+                        {{"f16", 32, 8, 64, 64, false}, {64, 64, 2}},
+                        {{"bf16", 16, 16, 96, 96}, {64, 64, 2}},
+                        {{"bf16", 8, 8, 256, 256}, {64, 32, 2}},
+                        {{"bf16", 32, 8, 128, 128}, {64, 32, 2, true}},
+                        {{"bf16", 32, 8, 64, 64}, {128, 64, 2, true}},
+                        {{"bf16", 32, 4, 128, 128, true, false, true}, {64, 64, 2}},
+                        {{"f16", 8, 8, 128, 128, true, false, true, true}, {64, 64, 2}}};
+  int kernels = 0, spills = 0, warnings = 0, opcode_failures = 0;
+  const ir::GpuTarget target = *ir::find_gpu_target(GetParam());
+  for (const Form& form : forms) {
+    const search::AttentionTile& t = form.tile;
+    const int64_t depth = form.text.depth, columns = form.text.columns;
+    if (search::shared_bytes(t, depth, columns) > ir::most_shared(target)) continue;
+    const search::GeneralKernel general = search::general_kernel(kernel_of(attention_text(form.text)));
+    const auto made = search::tensor_attention(general, t);
+    ASSERT_TRUE(made.ok()) << made.status().to_string();
+    const auto cut = search::cut_launches(made->kernel);
+    ASSERT_TRUE(cut.ok() && cut->leaves.size() == 1) << cut.status().to_string();
+    const auto program = jit::lower_device(cut->leaves[0]);
+    ASSERT_TRUE(program.ok()) << program.status().to_string();
+    const auto code = nvrtc->compile(*program, "lathe_leaf", target);
+    ++kernels;
+    const std::string what = std::string(GetParam()) + "\n" + to_text(made->schedule);
+    EXPECT_TRUE(code.ok()) << code.status().message() << what;
+    if (!code.ok()) {
+      ++(code.status().message().find("spill") != std::string::npos ? spills : warnings);
+      continue;
+    }
+    warnings += !code->log.empty();
+    EXPECT_EQ(code->log, "") << what;
+    // Of a block of keys, once more for the last blocks where there are stages; queries are read once, or with each.
+    const int64_t bodies = t.stages > 1 ? 2 : 1, squares = t.keys / 16;
+    const bool kept = depth <= 128;
+    const int64_t products = bodies * (t.keys / 8 * (depth / 16) + squares * (columns / 8) * (t.split ? 3 : 1));
+    const int64_t reads = bodies * (squares * (depth / 16) + squares * (columns / 16) + (kept ? 0 : depth / 16)) +
+                          (kept ? depth / 16 : 0);
+    const auto of = [&](int64_t line) { return (t.keys * line / 8 + t.threads() - 1) / t.threads(); };
+    const int64_t copies = t.stages == 1 ? 0 : (of(depth) + of(columns)) * t.stages;
+    const jit::CubinInfo& info = code->info;
+    const bool as_predicted =
+        info.local == 0 && info.mma == products && info.matrix_loads == reads && info.async_copies == copies;
+    opcode_failures += !as_predicted;
+    EXPECT_TRUE(as_predicted) << info.mma << " products of " << products << ", " << info.matrix_loads << " squares of "
+                              << reads << ", " << info.async_copies << " copies of " << copies << what;
+  }
+  EXPECT_GE(kernels, 5);
+  RecordProperty("kernels", kernels);
+  RecordProperty("spills", spills);
+  RecordProperty("warnings", warnings);
+  RecordProperty("opcode_failures", opcode_failures);
+}
+INSTANTIATE_TEST_SUITE_P(Gpu, TensorAttentionMatrix, testing::Values("a100", "l40s", "h200", "rtx5090"),
+                         [](const auto& info) { return std::string(info.param); });
+
+}  // namespace
+}  // namespace lathe::test

@@ -1,0 +1,164 @@
+// Attention on tensor cores, through the C ABI and the fakes, for a caller who allows that weights are rounded: every
+// option that they take, at odd sizes, with the results of the CPU; served by another process from the store.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/gpu/served_op.h"
+#include "tests/gpu/temp_store.h"
+
+namespace lathe::test {
+namespace {
+
+constexpr uint32_t kBf16 = LATHE_DTYPE_BF16, kF16 = LATHE_DTYPE_F16;
+const lathe_hint kMany = {900, 1};
+
+lathe_dim hinted(const char* name) {
+  lathe_dim out = range(name, 0, 3000);
+  out.hints = &kMany;
+  out.num_hints = 1;
+  return out;
+}
+
+struct Attention {
+  const char* op = "attention";
+  int64_t heads = 4, kept = 2, depth = 32, columns = 48;
+  uint32_t dtype = kBf16;
+  std::vector<lathe_attr> attrs = {};
+  bool sinks = false;
+};
+
+lathe_attr flag(const char* name) {
+  lathe_attr a{};
+  a.name = name;
+  a.type = LATHE_ATTR_BOOL;
+  a.i = 1;
+  return a;
+}
+
+constexpr int64_t kPage = 16;
+
+Owned<lathe_graph> graph_of(lathe_context* ctx, const Attention& a) {
+  const lathe_dim b = fixed(2), s = hinted("S"), t = hinted("T");
+  const bool paged = std::string_view(a.op) == "paged_attention",
+             cached = paged || std::string_view(a.op) == "cached_attention";
+  const auto kept = [&](int64_t line) {
+    const std::vector<lathe_dim> dims = paged
+                                            ? std::vector{range("P", 1, 100), fixed(a.kept), fixed(kPage), fixed(line)}
+                                            : std::vector{b, fixed(a.kept), t, fixed(line)};
+    return DescOf{dims, a.dtype};
+  };
+  std::vector<DescOf> inputs = {{{b, fixed(a.heads), s, fixed(a.depth)}, a.dtype}, kept(a.depth), kept(a.columns)};
+  if (cached) inputs.push_back({{b}, LATHE_DTYPE_I32});
+  if (paged) inputs.push_back({{b, range("N", 0, 100)}, LATHE_DTYPE_I64});
+  if (a.sinks) inputs.push_back({{fixed(a.heads)}});
+  return single_graph(ctx, a.op, inputs, a.attrs);
+}
+
+lathe_status resolve_allowing(lathe_context* ctx, const lathe_graph* graph, uint32_t wait, Owned<lathe_kernel>& out,
+                              lathe_kernel_info* info, lathe_error* e, uint32_t allowed) {
+  lathe_policy policy = LATHE_POLICY_INIT;
+  policy.wait = wait;
+  policy.device = 1;
+  policy.allowed = allowed;
+  lathe_kernel* kernel = nullptr;
+  const lathe_status status = lathe_resolve(ctx, graph, &policy, &kernel, info, e);
+  out.reset(kernel);
+  return status;
+}
+
+constexpr uint32_t kUsual = LATHE_CLASS_REASSOCIATE | LATHE_CLASS_CONTRACT, kRounding = kUsual | LATHE_CLASS_BF16_DOTS;
+
+void expect_sizes(lathe_context* ctx, const Attention& a, const lathe_graph* graph, lathe_kernel* kernel, int64_t s,
+                  int64_t t) {
+  SCOPED_TRACE(testing::Message() << a.op << " of " << a.depth << " S " << s << " T " << t);
+  const bool paged = std::string_view(a.op) == "paged_attention",
+             cached = paged || std::string_view(a.op) == "cached_attention";
+  const int64_t pages = (t + kPage - 1) / kPage;
+  const auto kept = [&](int64_t line) {
+    return ArgOf{
+        paged ? std::vector<int64_t>{pages + 1, a.kept, kPage, line} : std::vector<int64_t>{2, a.kept, t, line},
+        a.dtype};
+  };
+  std::vector<ArgOf> inputs = {{{2, a.heads, s, a.depth}, a.dtype}, kept(a.depth), kept(a.columns)};
+  if (cached) inputs.push_back({{2}, LATHE_DTYPE_I32, (paged ? pages * kPage : t) + 1});
+  if (paged) inputs.push_back({{2, pages}, LATHE_DTYPE_I64, pages + 1});
+  if (a.sinks) inputs.push_back({{a.heads}});
+  ArgOf output = inputs[0];
+  output.dims.back() = a.columns;
+  expect_as_on_cpu(ctx, graph, kernel, inputs, output, 8, 1.6e-2f);
+}
+
+const Attention kForms[] = {{.attrs = {flag("causal")}},
+                            {.kept = 4, .depth = 64, .columns = 64, .dtype = kF16},
+                            {.attrs = {flag("causal"), float_attr("soft_cap", 2.5)}},
+                            {.attrs = {flag("sinks")}, .sinks = true},
+                            {.op = "cached_attention", .attrs = {flag("causal")}},
+                            {.op = "paged_attention", .kept = 1, .attrs = {flag("causal"), float_attr("scale", 0.5)}}};
+
+TEST(DeviceTensorAttention, AsOnTheCpu) {
+  const auto ctx = gpu_context();
+  int number = 0;
+  for (const Attention& a : kForms) {
+    const auto graph = graph_of(ctx.get(), a);
+    ASSERT_NE(graph, nullptr);
+    Owned<lathe_kernel> kernel;
+    lathe_kernel_info info = LATHE_KERNEL_INFO_INIT;
+    lathe_error e;
+    ASSERT_EQ(resolve_allowing(ctx.get(), graph.get(), LATHE_WAIT_TUNED, kernel, &info, &e, kRounding), LATHE_STATUS_OK)
+        << e.message;
+    EXPECT_NE(info.numeric_class & LATHE_CLASS_BF16_DOTS, 0u);
+    for (const auto& [s, t] : {std::pair<int64_t, int64_t>{1, 0}, {0, 5}, {1, 1}, {17, 33}, {70, 65}, {3, 200}}) {
+      fake_gpu().state.order = number % 3 == 0 ? Order::forward : number % 3 == 1 ? Order::backward : Order::shuffled;
+      ++number;
+      expect_sizes(ctx.get(), a, graph.get(), kernel.get(), s, t);
+    }
+  }
+  fake_gpu().state.order = Order::forward;
+}
+
+// Who allows no rounding of weights gets none.
+TEST(DeviceTensorAttention, OnlyWhereItIsAllowed) {
+  const auto ctx = gpu_context();
+  for (const Attention& a : {kForms[0], kForms[1]}) {
+    const auto graph = graph_of(ctx.get(), a);
+    Owned<lathe_kernel> kernel;
+    lathe_kernel_info info = LATHE_KERNEL_INFO_INIT;
+    lathe_error e;
+    ASSERT_EQ(resolve_allowing(ctx.get(), graph.get(), LATHE_WAIT_TUNED, kernel, &info, &e, kUsual), LATHE_STATUS_OK)
+        << e.message;
+    EXPECT_EQ(info.numeric_class & LATHE_CLASS_BF16_DOTS, 0u);
+    expect_sizes(ctx.get(), a, graph.get(), kernel.get(), 5, 40);
+  }
+}
+
+TEST(DeviceTensorAttention, DISABLED_ServesWhatIsStored) {
+  const auto ctx = gpu_context(std::getenv("LATHE_TEST_STORE"), "/nonexistent/libnvrtc.so");
+  for (const Attention& a : kForms) {
+    const auto graph = graph_of(ctx.get(), a);
+    Owned<lathe_kernel> kernel;
+    lathe_kernel_info info = LATHE_KERNEL_INFO_INIT;
+    lathe_error e;
+    ASSERT_EQ(resolve_allowing(ctx.get(), graph.get(), LATHE_WAIT_NOW, kernel, &info, &e, kRounding), LATHE_STATUS_OK)
+        << e.message;
+    EXPECT_NE(info.numeric_class & LATHE_CLASS_BF16_DOTS, 0u);
+    expect_sizes(ctx.get(), a, graph.get(), kernel.get(), 20, 37);
+  }
+  EXPECT_EQ(counter(ctx.get(), "compiled_nvrtc"), 0u);
+}
+
+TEST(DeviceTensorAttention, AnotherProcessServesThem) {
+  const TempStore store;
+  const auto ctx = gpu_context(store.path);
+  for (const Attention& a : kForms) {
+    const auto graph = graph_of(ctx.get(), a);
+    Owned<lathe_kernel> kernel;
+    lathe_error e;
+    ASSERT_EQ(resolve_allowing(ctx.get(), graph.get(), LATHE_WAIT_TUNED, kernel, nullptr, &e, kRounding),
+              LATHE_STATUS_OK)
+        << e.message;
+  }
+  expect_served_in_another_process(store, "DeviceTensorAttention.DISABLED_ServesWhatIsStored");
+}
+
+}  // namespace
+}  // namespace lathe::test
