@@ -219,7 +219,7 @@ Complaints machine_code(const File& f) {
       R"(__builtin_ia32_|__builtin_cpu_|<(cpuid|[a-z]*intrin)\.h>|\b_mm[0-9]*_|\btarget\s*\("|GCC target)"
       R"(|\b(asm|__asm__)(\s+volatile|\s+__volatile__)?\s*\(\s*("[^"]|$)|"[=+]?[xv]"\s*\()");
   static const std::regex kPlaces(
-      "(jit/(host|x64)|runtime/walk/x86)/.*|jit/cuda/device_(prelude|prelude_integers|groups)\\.inc");
+      "(jit/(host|x64)|runtime/walk/x86)/.*|jit/cuda/device_(prelude|prelude_integers|groups|rings)\\.inc");
   Complaints out;
   const bool library = f.below("ir") || f.below("ops") || f.below("search") || f.below("jit") || f.below("runtime");
   if (!library || std::regex_match(f.path, kPlaces)) return out;

@@ -24,6 +24,7 @@ const std::vector<Intrinsic> kIntrinsics = {
   {#name, meaning, numeric, 0, IntrinsicLayout::kFragments, sm, kWarpLanes},
 #define LATHE_WARPGROUP_INTRINSIC(name, sm, numeric, meaning) \
   {#name, meaning, numeric, 0, IntrinsicLayout::kFragments, sm, kGroupLanes},
+#define LATHE_BOX_INTRINSIC(name, sm, numeric, meaning) {#name, meaning, numeric, 0, IntrinsicLayout::kBox, sm},
 #include "ir/analysis/intrinsics.def"
 #undef LATHE_INTRINSIC
 };
@@ -154,7 +155,8 @@ class Matcher {
     for (const auto check : {&Matcher::depth, &Matcher::statement, &Matcher::outermost}) {
       if (why.empty()) why = (this->*check)();
     }
-    if (row_.layout == IntrinsicLayout::kFragments) return why.empty() ? either_order() : why;
+    if (row_.layout == IntrinsicLayout::kFragments || row_.layout == IntrinsicLayout::kBox)
+      return why.empty() ? either_order() : why;
     for (const auto check : {&Matcher::parts, &Matcher::lanes, &Matcher::adjacent}) {
       if (why.empty()) why = (this->*check)();
     }
@@ -315,6 +317,7 @@ class Matcher {
   }
   // The meaning's extent, or a constant that is a size of its symbol.
   bool has_extent(const Stmt& is, const Stmt& means) const {
+    if (row_.layout == IntrinsicLayout::kBox) return true;
     if (means.extent->op != Op::k_symbol || equal(is.extent, means.extent)) return equal(is.extent, means.extent);
     const Symbol& s = *pattern_.kernel.find_symbol(means.extent->name);
     return is_const_int(is.extent) && is.extent->ival >= s.min && is.extent->ival <= s.max &&
@@ -436,6 +439,11 @@ bool matches_intrinsic(const Kernel& kernel, const Stmt& scope, const Intrinsic&
 int warp_lanes(const Stmt& scope) {
   const Intrinsic* row = scope.mark == Mark::tensor ? find_intrinsic(scope.intrinsic) : nullptr;
   return row != nullptr ? row->threads : 1;
+}
+
+bool copies_box(const Stmt& scope) {
+  const Intrinsic* row = scope.mark == Mark::tensor ? find_intrinsic(scope.intrinsic) : nullptr;
+  return row != nullptr && row->layout == IntrinsicLayout::kBox;
 }
 
 std::vector<Fragment> fragments_of(const Stmt& scope, bool write, const std::vector<Expr>& index,

@@ -9,7 +9,7 @@
 
 namespace lathe::ir {
 
-enum class IntrinsicLayout : uint8_t { kAnyLayout, kAdjacent, kFragments };
+enum class IntrinsicLayout : uint8_t { kAnyLayout, kAdjacent, kFragments, kBox };
 inline constexpr int kWarpLanes = 32, kGroupLanes = 128;  // threads of a warp, and of four that compute together
 
 struct Intrinsic {
@@ -35,6 +35,8 @@ bool matches_intrinsic(const Kernel& kernel, const Stmt& scope, const Intrinsic&
 // Threads that run a scope together: those of a warp, or of four, for a scope that is marked with a GPU's instruction,
 // else 1.
 int warp_lanes(const Stmt& scope);
+// Whether the scope is marked as the copy of a box, which goes on while threads do.
+bool copies_box(const Stmt& scope);
 // A dimension of an operand of a warp's instruction: element e belongs to the threads whose number // step % threads is
 // e // chunk % threads.
 struct Fragment {

@@ -17,10 +17,19 @@ bool any_marked(const std::vector<const Stmt*>& scopes, Mark mark) {
 
 }  // namespace
 
+Expr blocks_along(const Stmt& scope, const Ranges& outer) {
+  constexpr int64_t kMostPast = 64;
+  bool symbols_only = true;
+  for_each_node(scope.extent, [&](const ExprNode& n) { symbols_only &= n.op != Op::k_iter && n.op != Op::k_load; });
+  if (symbols_only) return scope.extent;
+  const int64_t most = interval(scope.extent, outer).hi;
+  return most >= 1 && most <= kMostPast ? Expr(most) : Expr();
+}
+
 Status check_launch_scope(const Stmt& scope, const std::vector<const Stmt*>& outer, const Ranges& ranges) {
   const bool grid = scope.mark == Mark::grid, block = scope.mark == Mark::block,
              parallel = scope.mark == Mark::parallel;
-  if (warp_lanes(scope) > 1 && !any_marked(outer, Mark::grid))
+  if ((warp_lanes(scope) > 1 || copies_box(scope)) && !any_marked(outer, Mark::grid))
     return invalid("launch: @tensor({}) scope {} stands outside of @grid scopes", scope.intrinsic, scope.iter);
   if (!grid && !block && !parallel) return {};
   if (parallel ? any_marked(outer, Mark::grid) : any_marked(outer, Mark::parallel))

@@ -15,6 +15,10 @@ namespace lathe::ir {
 // outer: the scopes around `scope`, outermost first. ranges: those there.
 Status check_launch_scope(const Stmt& scope, const std::vector<const Stmt*>& outer, const Ranges& ranges);
 
+// How many blocks there are along a @grid scope: its extent; where that depends on scopes around it, as in the last of
+// several groups, the most that it is, and blocks past it do nothing. Null: no constant bounds it.
+Expr blocks_along(const Stmt& scope, const Ranges& outer);
+
 // Far above what a GPU has: a bound that moves around the scope make less tight is still one.
 inline constexpr int64_t kMostThreads = 1 << 16;
 

@@ -7,6 +7,7 @@
 
 #include "ir/analysis/analysis.h"
 #include "ir/core/names.h"
+#include "jit/cuda/integer_text.h"
 
 namespace lathe::jit {
 
@@ -28,6 +29,7 @@ class Writer {
     line("struct lt_args {{");
     for (const DeviceParam& q : p_.params) line("  {}{}* {};", q.written ? "" : "const ", type_of(q), q.name);
     for (const std::string& e : p_.sizes) line("  lt_int {};", e);
+    for (const DeviceMap& m : p_.maps) line("  lt_map {};", m.name);
     line("}};");
     line("LT_KERNEL({}, {}, {}, lt_args, a) {{", kernel, p_.threads, blocks);
     for (const DeviceLocal& l : p_.locals) {
@@ -43,6 +45,10 @@ class Writer {
       if (dynamic == 0) line("  LT_SHARED({}, {}, {});", half_name(s.type), s.name, s.count);
       first += s.bytes();
     }
+    for (const DeviceRing& r : p_.rings) {
+      line("  lt_ring* const {} = (lt_ring*)(lt_all + {});", r.name, first);
+      first += int64_t{r.places} * kRingBytes;
+    }
     body(p_.body);
     line("}}");
     return std::move(out_);
@@ -56,6 +62,7 @@ class Writer {
     for (const DeviceStmt& s : list) {
       look(s.integer);
       look(s.step);
+      for (const Expr& e : s.at) look(e);
       for (const DevicePlace& at : s.places) look(at.offset);
       if (s.columns > 0) group_columns_.insert(s.columns);
       find_used(s.body);
@@ -70,40 +77,7 @@ class Writer {
     out_ += '\n';
   }
 
-  static std::string integer(const Expr& e) {
-    const auto arg = [&](size_t i) { return integer(e->args[i]); };
-    const auto call = [&](const char* name) { return fmt::format("{}({}, {})", name, arg(0), arg(1)); };
-    switch (e->op) {
-      case Op::k_const_int:
-        return fmt::format("{}ll", e->ival);
-      case Op::k_symbol:
-        return "a." + e->name;
-      case Op::k_iter:
-        return e->name == "block" || e->name == "thread" ? fmt::format("lt_{}()", e->name) : e->name;
-      case Op::k_floordiv:
-        return call("lt_floordiv");
-      case Op::k_mod:
-        return call("lt_mod");
-      case Op::k_ceildiv:
-        return call("lt_ceildiv");
-      case Op::k_min:
-        return call("lt_least");
-      case Op::k_max:
-        return call("lt_most");
-      case Op::k_neg:
-        return fmt::format("(-{})", arg(0));
-      case Op::k_logical_and:
-        return fmt::format("({} && {})", arg(0), arg(1));
-      case Op::k_logical_or:
-        return fmt::format("({} || {})", arg(0), arg(1));
-      case Op::k_logical_not:
-        return fmt::format("(!{})", arg(0));
-      case Op::k_select:
-        return fmt::format("({} ? {} : {})", arg(0), arg(1), arg(2));
-      default:
-        return fmt::format("({} {} {})", arg(0), op_info(e->op).spelling, arg(1));
-    }
-  }
+  static std::string integer(const Expr& e) { return integer_text(e); }
 
   // Of a value of that kind; of vectors of such.
   static const char* name_of(char kind) {
@@ -346,6 +320,19 @@ class Writer {
     line("{}}}", part ? "}" : "");
   }
 
+  std::string ring(const DeviceStmt& s) const {
+    return fmt::format("{} + {}", p_.rings[static_cast<size_t>(s.ring)].name, integer(s.integer));
+  }
+  void open_rings() {
+    line("if (lt_thread() == 0) {{");
+    for (const DeviceRing& r : p_.rings) {
+      line("  LT_UNROLL");
+      line("  for (lt_int i = 0; i < {}; ++i) lt_open_ring({} + i, (int)({}));", r.places, r.name, integer(r.arrivals));
+    }
+    line("  lt_opened_rings();");
+    line("}}");
+  }
+
   // Sums lie together; a tile is named by its first line, as if it were not swizzled.
   void group(const DeviceStmt& s) {
     const DevicePlace& c = s.places[0];
@@ -452,6 +439,26 @@ class Writer {
         case Kind::await_products:
           line("lt_await_products({}, {});", warps_++, s.groups);
           break;
+        case Kind::open_rings:
+          open_rings();
+          break;
+        case Kind::expect:
+          line("lt_expect({}, {});", ring(s), s.bytes);
+          break;
+        case Kind::arrive:
+          line("lt_arrive({});", ring(s));
+          break;
+        case Kind::await_ring:
+          line("lt_await_ring({}, {});", ring(s), integer(s.step));
+          break;
+        case Kind::box: {
+          std::string at;
+          for (const Expr& e : s.at) at += fmt::format(", (int)({})", integer(e));
+          const DevicePlace& to = s.places[0];
+          line("lt_box{}({} + {}, &a.{}, {}{});", s.at.size(), p_.shared[static_cast<size_t>(to.index)].name,
+               integer(to.offset), p_.maps[static_cast<size_t>(s.map)].name, ring(s), at);
+          break;
+        }
         case Kind::store:
           store(s);
           break;

@@ -9,6 +9,7 @@ namespace {
 constexpr char kHead[] =
 #include "jit/cuda/device_prelude.inc"
 #include "jit/cuda/device_prelude_integers.inc"
+#include "jit/cuda/device_rings.inc"
     ;
 
 std::string function(const DeviceOpRow& row, const char* body) {

@@ -91,10 +91,13 @@ class Checker {
         return {};
       }
       case Kind::barrier:
+      case Kind::await_ring:
         state.handed.clear();
         return {};
       case Kind::fence_sums:
-        if (some_on_their_way(state)) return invalid("products: sums are handed over while some are on their way");
+        // Where rings say what factors are there, more may be added to the same sums.
+        if (p_.rings.empty() && some_on_their_way(state))
+          return invalid("products: sums are handed over while some are on their way");
         state.unfenced.clear();
         return {};
       case Kind::fence_shared:
@@ -152,6 +155,18 @@ class Checker {
 };
 
 }  // namespace
+
+Status check_group_form(const DeviceProgram& p, const DeviceStmt& s) {
+  constexpr int kMostColumns = 256;
+  const WarpOpRow& row = warp_op(s.warp);
+  if (p.threads % row.threads != 0)
+    return invalid("warp: {} by {} threads, expected whole groups of four warps", row.name, p.threads);
+  if (s.places.size() != 3 || s.tiles.size() != 2)
+    return invalid("warp: {} has {} places and {} tiles, expected 3 and 2", row.name, s.places.size(), s.tiles.size());
+  if (s.columns < 8 || s.columns > kMostColumns || s.columns % 8 != 0)
+    return invalid("warp: {} of {} columns, expected 8..{}, by 8", row.name, s.columns, kMostColumns);
+  return {};
+}
 
 Status check_products(const DeviceProgram& program) { return Checker(program).run(); }
 

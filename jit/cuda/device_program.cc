@@ -64,6 +64,15 @@ class Printer {
       out_ += fmt::format("  local {}{}[{}]\n", type_prefix(l.type), l.name, l.count);
     for (const DeviceShared& s : p_.shared)
       out_ += fmt::format("  shared {}{}[{}]{}\n", type_prefix(s.type), s.name, s.count, s.swizzled ? " swizzled" : "");
+    for (const DeviceMap& m : p_.maps) {
+      out_ += fmt::format("  map {} of {} [", m.name, p_.params[static_cast<size_t>(m.param)].name);
+      for (size_t d = 0; d < m.sizes.size(); ++d)
+        out_ += fmt::format("{}{}{}", d == 0 ? "" : ", ", ir::print(m.sizes[d]),
+                            d == 0 ? "" : " by " + ir::print(m.strides[d - 1]));
+      out_ += fmt::format("] box {}\n", fmt::join(m.box, " x "));
+    }
+    for (const DeviceRing& r : p_.rings)
+      out_ += fmt::format("  ring {}[{}] arrivals {}\n", r.name, r.places, ir::print(r.arrivals));
     body(p_.body, 1);
     return std::move(out_);
   }
@@ -75,6 +84,9 @@ class Printer {
                               : at.space == DevicePlace::Space::local ? p_.locals[i].name
                                                                       : p_.shared[i].name;
     return fmt::format("{}[{}]", name, ir::print(at.offset));
+  }
+  std::string ring(const DeviceStmt& s) const {
+    return fmt::format("{}[{}]", p_.rings[static_cast<size_t>(s.ring)].name, ir::print(s.integer));
   }
   static std::string lanes(const DeviceStmt& s) {
     if (s.lanes == 1) return "";
@@ -177,6 +189,25 @@ class Printer {
         case Kind::await_products:
           out_ += fmt::format("await products {}\n", s.groups);
           break;
+        case Kind::open_rings:
+          out_ += "open rings\n";
+          break;
+        case Kind::expect:
+          out_ += fmt::format("expect {} bytes in {}\n", s.bytes, ring(s));
+          break;
+        case Kind::arrive:
+          out_ += fmt::format("arrive {}\n", ring(s));
+          break;
+        case Kind::await_ring:
+          out_ += fmt::format("await {} parity {}\n", ring(s), ir::print(s.step));
+          break;
+        case Kind::box: {
+          std::vector<std::string> at;
+          for (const ir::Expr& e : s.at) at.push_back(ir::print(e));
+          out_ += fmt::format("box {} {}[{}] in {}\n", place(s.places[0]), p_.maps[static_cast<size_t>(s.map)].name,
+                              fmt::join(at, ", "), ring(s));
+          break;
+        }
         case Kind::store:
           out_ += fmt::format("store{} {} {}\n", lanes(s), place(s.places[0]), operand(s.operands[0]));
           break;
@@ -191,6 +222,20 @@ class Printer {
 }  // namespace
 
 const DeviceOpRow& device_op(DeviceOp op) { return kOps[static_cast<size_t>(op)]; }
+
+int64_t DeviceMap::elements() const {
+  int64_t out = 1;
+  for (const int b : box) out *= b;
+  return out;
+}
+
+bool DeviceMap::same(const DeviceMap& o) const {
+  const auto alike = [](const std::vector<ir::Expr>& a, const std::vector<ir::Expr>& b) {
+    return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                      [](const ir::Expr& x, const ir::Expr& y) { return equal(x, y); });
+  };
+  return param == o.param && box == o.box && alike(sizes, o.sizes) && alike(strides, o.strides);
+}
 
 char value_kind(ir::DType type) { return kind_of(type); }
 
@@ -212,6 +257,7 @@ int dynamic_shared(const DeviceProgram& program) {
     bytes = (bytes + s.alignment() - 1) / s.alignment() * s.alignment() + s.bytes();
     swizzled = swizzled || s.swizzled;
   }
+  for (const DeviceRing& r : program.rings) bytes += int64_t{r.places} * kRingBytes;
   return bytes <= kStaticShared && !swizzled ? 0 : static_cast<int>(bytes);
 }
 

@@ -97,9 +97,34 @@ struct DeviceShared {
   int64_t count = 1;
   ir::DType type = ir::DType::f32;  // bf16, f16: a load widens, a store rounds. i32, i64
   bool swizzled = false;            // a group of warps computes with it
+  int ring = -1;                    // that says when boxes have arrived in its places; -1: none are copied to it
   int64_t alignment() const { return swizzled ? kSwizzled : 16; }
   int64_t bytes() const { return (count * dtype_bytes(type) + alignment() - 1) / alignment() * alignment(); }
 };
+
+// A tensor that boxes are copied of (TMA): sizes and distances in elements, the neighbours first, as the driver's map
+// of it has them. The map of each is a parameter. Where some operand has none, since it begins or steps at no multiple
+// of 16 bytes, the size `mapped` is 0, and threads copy. (The maps of a leaf: jit/cuda/lower/box_maps.h)
+struct DeviceMap {
+  std::string name;                         // m0
+  int param = 0;                            // of which
+  std::vector<ir::Expr> sizes;              // of each dimension
+  std::vector<ir::Expr> strides;            // of all but the first
+  std::vector<int> box;                     // elements of a box along each
+  int64_t elements() const;                 // of a box
+  bool same(const DeviceMap& other) const;  // but for its name
+};
+inline constexpr int kMapBytes = 128, kMapAligned = 128, kMostMapDims = 5, kMostBox = 256;
+inline constexpr const char* kMapped = "mapped";
+
+// Places of a ring, of which each says when it has been filled (an mbarrier): when so many threads have arrived, and as
+// many bytes as they expect. How often it has been filled is even or odd: that is what threads wait for.
+struct DeviceRing {
+  std::string name;  // f0
+  int places = 1;
+  ir::Expr arrivals;  // of threads, until a place is full
+};
+inline constexpr int kRingBytes = 8;
 
 // How a factor of a group of warps lies in swizzled memory, in lines of 64 elements of 2 bytes: neighbours are terms,
 // or, across, rows of a (columns of b). `lines` is from one to the 8th line after it, `panels` to the next 64 rows or
@@ -148,6 +173,12 @@ struct DeviceStmt {
     fence_shared,     // ... and, after a barrier, what the thread has stored to shared memory
     commit_products,  // what the group has begun since the last of these belongs together
     await_products,   // it is done, but for the latest `groups`: sums may be touched, and factors are no longer read
+    open_rings,       // one thread makes all rings; a barrier follows
+    expect,           // the thread arrives at place `integer` of `ring`, where so many `bytes` will as well
+    arrive,           // the thread arrives at it
+    await_ring,       // until place `integer` of `ring` is full for the time before the one of the parity `step`
+    box,              // of map `map` from the element `at` on, neighbours first, is on its way to places[0] of shared
+                      // memory on; its bytes arrive at place `integer` of `ring`
     store             // `lanes` elements from places[0] on, `step` apart = operands[0]
   };
   Kind kind = Kind::let;
@@ -161,6 +192,9 @@ struct DeviceStmt {
   int groups = 0;        // await, await_products
   bool whole = false;    // index: of a number, as i32
   int columns = 0;       // warp, of a group: N of its result
+  int ring = -1, map = -1;
+  int64_t bytes = 0;              // expect
+  std::vector<ir::Expr> at;       // box
   std::vector<DeviceTile> tiles;  // and its factors
   ir::Expr step;  // load, store of several lanes; 1: one access of all of them. take: the largest integer
   int value = -1;
@@ -180,6 +214,8 @@ struct DeviceProgram {
   std::vector<std::string> sizes;  // e0, e1, ...: 64-bit integers, the same for all threads
   std::vector<DeviceLocal> locals;
   std::vector<DeviceShared> shared;
+  std::vector<DeviceMap> maps;
+  std::vector<DeviceRing> rings;
   std::vector<DeviceStmt> body;
 };
 
@@ -208,6 +244,8 @@ std::string print(const DeviceProgram& program);
 //   wait     all threads of the block reach a barrier, a shuffle and what warps do together: none stands where a
 //            condition or the length of a loop depends on the thread. Nor may two threads touch an element of shared
 //            memory, one of them storing it, with no barrier in between (device_waits.h)
+//   rings    boxes are whole lines of 128 bytes and fill swizzled memory of the ring; a place is filled when what was
+//            done with it before is done, and is read when it is full, for the right time (device_rings.cc)
 //   async    copies are of f32, 1 or 4 lanes, or of elements of 2 bytes, 8 lanes; all threads reach a commit and an
 //            await; nothing touches an element before its copy has arrived, and all copies arrive before the end
 //            (device_waits.h)

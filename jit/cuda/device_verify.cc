@@ -38,16 +38,9 @@ class Verifier {
       locals += l.registers();
     }
     if (locals > kMostAllLocals) return invalid("locals: {} registers, expected at most {}", locals, kMostAllLocals);
-    int64_t bytes = 0;
-    for (const DeviceShared& s : p_.shared) {
-      LATHE_RETURN_IF_ERROR(define(s.name));
-      names_.erase(s.name);
-      if (s.count < 1) return invalid("shared: {} has {} elements", s.name, s.count);
-      if (s.swizzled && (dtype_bytes(s.type) != 2 || 2 * s.count % kSwizzled != 0))
-        return invalid("shared: {} is swizzled, expected whole tiles of {} bytes of elements of 2", s.name, kSwizzled);
-      bytes += DeviceShared{s.name, std::min<int64_t>(s.count, kMostShared), s.type, s.swizzled}.bytes();
-    }
-    if (bytes > kMostShared) return invalid("shared: {} bytes, expected at most {}", bytes, kMostShared);
+    for (const DeviceShared& s : p_.shared) LATHE_RETURN_IF_ERROR(define(s.name));
+    for (const DeviceShared& s : p_.shared) names_.erase(s.name);
+    LATHE_RETURN_IF_ERROR(check_shared(p_));
     stored_.assign(p_.locals.size(), false);
     stored_shared_.assign(p_.shared.size(), false);
     differs_.insert("thread");
@@ -135,22 +128,28 @@ class Verifier {
     if (s.places.size() != 2 || s.places[0].space != Space::shared || s.places[1].space != Space::param)
       return invalid("async: a copy goes from a parameter to shared memory");
     for (const DevicePlace& at : s.places) LATHE_RETURN_IF_ERROR(place(at));
-    const DeviceParam& p = p_.params[static_cast<size_t>(s.places[1].index)];
-    const bool halves = dtype_bytes(p.type) == 2;
-    if ((p.type != ir::DType::f32 && !halves) || p.written || p.bits)
-      return invalid("async: {} is no f32, bf16 or f16 that is only read", p.name);
-    if (type_of(s.places[0]) != p.type)
-      return invalid("async: a copy of {} to {} changes its type", p.name, name_of(s.places[0]));
-    const bool alone = s.lanes == 1 && !halves;
-    if ((!alone && s.lanes != lanes_at_once(p.type)) || (s.lanes > 1 && !ir::is_const_int(s.step, 1)))
-      return invalid("async: a copy of {} lanes, expected {}{} neighbours", s.lanes, halves ? "" : "1 or ",
-                     lanes_at_once(p.type));
+    LATHE_RETURN_IF_ERROR(check_copy_form(p_, s));
     stored_shared_[static_cast<size_t>(s.places[0].index)] = true;
     if (s.lanes == 1) return {};
     if (!ir::proves_divisible(s.places[0].offset, s.lanes, {}))
       return invalid("access: {} lanes of {}[{}] at once, and nothing says that they are aligned", s.lanes,
                      p_.shared[static_cast<size_t>(s.places[0].index)].name, print(s.places[0].offset));
     return aligned(s.places[1], s.lanes);
+  }
+
+  Status ring(const DeviceStmt& s) {
+    LATHE_RETURN_IF_ERROR(check_ring_statement(p_, s));
+    LATHE_RETURN_IF_ERROR(integer(s.integer, ir::DType::i64));
+    for (const ir::Expr& e : s.at) LATHE_RETURN_IF_ERROR(integer(e, ir::DType::i64));
+    if (s.kind == DeviceStmt::Kind::await_ring) {
+      LATHE_RETURN_IF_ERROR(integer(s.step, ir::DType::i64));
+      if (apart_ > 0) return invalid("rings: a wait that not all threads reach");
+    }
+    for (const DevicePlace& at : s.places) {
+      LATHE_RETURN_IF_ERROR(place(at));
+      stored_shared_[static_cast<size_t>(at.index)] = true;
+    }
+    return {};
   }
 
   // Which register it is must be known when code is made.
@@ -237,15 +236,9 @@ class Verifier {
   // Of a group of warps.
   Status group(const DeviceStmt& s) {
     const WarpOpRow& row = warp_op(s.warp);
-    constexpr int kRows = 64, kTerms = 16, kMostColumns = 256, kLine = kSwizzledLine / 2, kLines = 8;
+    constexpr int kRows = 64, kTerms = 16, kLine = kSwizzledLine / 2, kLines = 8;
     if (apart_ > 0) return invalid("wait: {}, which not all threads reach", row.name);
-    if (p_.threads % row.threads != 0)
-      return invalid("warp: {} by {} threads, expected whole groups of four warps", row.name, p_.threads);
-    if (s.places.size() != 3 || s.tiles.size() != 2)
-      return invalid("warp: {} has {} places and {} tiles, expected 3 and 2", row.name, s.places.size(),
-                     s.tiles.size());
-    if (s.columns < 8 || s.columns > kMostColumns || s.columns % 8 != 0)
-      return invalid("warp: {} of {} columns, expected 8..{}, by 8", row.name, s.columns, kMostColumns);
+    LATHE_RETURN_IF_ERROR(check_group_form(p_, s));
     for (const DevicePlace& at : s.places) LATHE_RETURN_IF_ERROR(place(at));
     const DevicePlace& sums = s.places[0];
     if (sums.space != Space::local || type_of(sums) != ir::DType::f32)
@@ -435,6 +428,13 @@ class Verifier {
         if (s.groups < 0 || s.groups > kMostStages)
           return invalid("products: {} groups on their way, expected 0..{}", s.groups, kMostStages);
         return apart_ > 0 ? invalid("products: a fence or a wait that not all threads reach") : Status();
+      case Kind::open_rings:
+        return apart_ > 0 ? invalid("rings: all threads wait for them to be made") : Status();
+      case Kind::expect:
+      case Kind::arrive:
+      case Kind::await_ring:
+      case Kind::box:
+        return ring(s);
       case Kind::copy:
         return copy(s);
       case Kind::commit:
@@ -493,6 +493,7 @@ class Verifier {
 Status verify(const DeviceProgram& program) {
   LATHE_RETURN_IF_ERROR(Verifier(program).run());
   LATHE_RETURN_IF_ERROR(check_products(program));
+  LATHE_RETURN_IF_ERROR(check_rings(program));
   return check_waits(program);
 }
 

@@ -136,7 +136,7 @@ class Checker {
       case Kind::copy:
       case Kind::load:
       case Kind::store:
-        return found.touches ? access(s, mask, state) : Status();
+        return found.touches && !in_ring(s.places[0]) ? access(s, mask, state) : Status();
       case Kind::warp:
         if (warp_op(s.warp).goes_on()) return group(s, mask, state);
         return found.touches ? warp(s, mask, state) : Status();
@@ -325,6 +325,11 @@ class Checker {
     return {};
   }
 
+  // Of which its ring says who may touch it (device_rings.cc).
+  bool in_ring(const DevicePlace& at) const {
+    return at.space == DevicePlace::Space::shared && p_.shared[static_cast<size_t>(at.index)].ring >= 0;
+  }
+
   // Each thread says where 16 bytes lie, which all threads of its warp read.
   Status warp(const DeviceStmt& s, const Mask& mask, State& state) const {
     for (const DevicePlace& at : s.places) {
@@ -381,7 +386,7 @@ class Checker {
         if (first.lo < 0 || first.hi > p_.shared[shared].count - size)
           return ir::invalid("products: {}[{}..{}] may lie outside of {} elements", name, first.lo, first.hi,
                              p_.shared[shared].count);
-        if (!begun.insert(static_cast<size_t>(first.lo)).second) continue;
+        if (!begun.insert(static_cast<size_t>(first.lo)).second || in_ring(s.places[i])) continue;
         const auto read = [&](int64_t at) -> Status {
           const size_t element = first_[shared] + static_cast<size_t>(at);
           LATHE_RETURN_IF_ERROR(touch(element, kSeveral, false, state));
@@ -423,6 +428,19 @@ class Checker {
 };
 
 }  // namespace
+
+Status check_copy_form(const DeviceProgram& program, const DeviceStmt& s) {
+  const DeviceParam& p = program.params[static_cast<size_t>(s.places[1].index)];
+  const DeviceShared& to = program.shared[static_cast<size_t>(s.places[0].index)];
+  const bool halves = dtype_bytes(p.type) == 2, alone = s.lanes == 1 && !halves;
+  if ((p.type != ir::DType::f32 && !halves) || p.written || p.bits)
+    return ir::invalid("async: {} is no f32, bf16 or f16 that is only read", p.name);
+  if (to.type != p.type) return ir::invalid("async: a copy of {} to {} changes its type", p.name, to.name);
+  if ((!alone && s.lanes != lanes_at_once(p.type)) || (s.lanes > 1 && !ir::is_const_int(s.step, 1)))
+    return ir::invalid("async: a copy of {} lanes, expected {}{} neighbours", s.lanes, halves ? "" : "1 or ",
+                       lanes_at_once(p.type));
+  return {};
+}
 
 Status check_waits(const DeviceProgram& program) { return Checker(program).run(); }
 

@@ -16,4 +16,17 @@ ir::Status check_waits(const DeviceProgram& program);
 // over; a factor that a thread has stored to with no fence before the barrier; products that nothing waits for.
 ir::Status check_products(const DeviceProgram& program);
 
+// The form of a product of a group of warps, and of an asynchronous copy, whose operands are there.
+ir::Status check_group_form(const DeviceProgram& program, const DeviceStmt& product);
+ir::Status check_copy_form(const DeviceProgram& program, const DeviceStmt& copy);
+
+// Of shared memory, of rings and of maps, and of a statement on them (device_rings.cc). INVALID, naming the rule.
+ir::Status check_shared(const DeviceProgram& program);
+ir::Status check_ring_statement(const DeviceProgram& program, const DeviceStmt& statement);
+// Whether places of rings are filled and read in turn: the program is followed for several sizes, with what each warp
+// knows of what others have done (vector clocks). INVALID, naming the rule: a place that is filled while products may
+// read it or its last box is on its way; one that is read by a warp that has not waited for the box in it; threads
+// that wait for ever.
+ir::Status check_rings(const DeviceProgram& program);
+
 }  // namespace lathe::jit

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "ir/analysis/analysis.h"
+#include "jit/cuda/lower/box_maps.h"
 #include "runtime/base/clock.h"
 #include "search/cut/launch_cut.h"
 #include "search/cut/safe_kernel.h"
@@ -63,11 +64,12 @@ Result<DevicePlan> plan_on_device(const ir::Kernel& naive, const SymbolValues& d
     plan.scratch.push_back({i, bytes});
   }
   for (const ir::Launch& launch : cut.launches) {
-    CudaLaunch::Step step{launch, nullptr, nullptr};
+    CudaLaunch::Step step{launch, nullptr, nullptr, {}};
     for (ir::Expr& e : step.launch.sizes) e = ir::substitute(e, general.sizes);
     for (ir::Expr& e : step.launch.grid) e = ir::substitute(e, general.sizes);
     LeafOrigin origin = LeafOrigin::memory;
     LATHE_ASSIGN(step.code, codes.get(cut.leaves[static_cast<size_t>(launch.leaf)], target, policy, &origin));
+    LATHE_ASSIGN(step.maps, jit::box_maps(cut.leaves[static_cast<size_t>(launch.leaf)].kernel));
     plan.origin = std::max(plan.origin, origin);
     plan.steps.push_back(std::move(step));
   }

@@ -6,6 +6,7 @@
 
 #include "ir/analysis/analysis.h"
 #include "ir/core/text_form.h"
+#include "runtime/cuda/tensor_maps.h"
 #include "runtime/walk/bound_nest.h"
 
 namespace lathe::runtime {
@@ -24,6 +25,7 @@ struct BoundStep {
   unsigned blocks = 0, threads = 0, shared = 0;
   std::vector<int64_t> operands;  // the number of a parameter; below 0: -1 less the offset in the workspace
   std::vector<int64_t> sizes;
+  std::vector<BoundMap> maps;
 };
 
 class BoundCudaLaunch final : public BoundExecutable {
@@ -34,14 +36,15 @@ class BoundCudaLaunch final : public BoundExecutable {
   Status launch(void* const* params, void* workspace, void* stream) const override {
     const CurrentDevice current(device_);  // callers need not have made it theirs
     for (const BoundStep& s : steps_) {
-      // As the struct of the kernel's text: addresses, then sizes.
-      uint64_t args[kMaxNestBuffers + kMostSizes];
+      // As the struct of the kernel's text: addresses, then sizes, then maps.
+      alignas(jit::kMapAligned) uint64_t args[kMaxNestBuffers + kMostSizes + (kMostMaps + 1) * kMapWords];
       size_t n = 0;
       for (const int64_t p : s.operands) {
         const void* at = p >= 0 ? params[p] : static_cast<char*>(workspace) + (-1 - p);
         args[n++] = static_cast<uint64_t>(reinterpret_cast<uintptr_t>(at));
       }
       for (const int64_t e : s.sizes) args[n++] = static_cast<uint64_t>(e);
+      (void)put_maps(device_.driver().cuTensorMapEncodeTiled, s.maps, args, args, n);
       LATHE_RETURN_IF_ERROR(device_.launch(s.kernel, s.blocks, s.threads, s.shared, args, stream));
     }
     return {};
@@ -76,7 +79,7 @@ Result<std::unique_ptr<const BoundExecutable>> CudaLaunch::bind(const SymbolValu
   std::vector<BoundStep> steps;
   for (const Step& step : steps_) {
     const auto threads = static_cast<unsigned>(step.code->threads), shared = static_cast<unsigned>(step.code->shared);
-    BoundStep bound{step.kernel, 1, threads, shared, {}, {}};
+    BoundStep bound{step.kernel, 1, threads, shared, {}, {}, {}};
     for (const int operand : step.launch.operands) {
       const auto in_workspace =
           std::find_if(offsets.begin(), offsets.end(), [&](const auto& o) { return o.first == operand; });
@@ -88,6 +91,7 @@ Result<std::unique_ptr<const BoundExecutable>> CudaLaunch::bind(const SymbolValu
       LATHE_ASSIGN(const int64_t value, value_of(e, symbols));
       bound.sizes.push_back(value);
     }
+    LATHE_ASSIGN(bound.maps, bind_maps(step.maps, bound.sizes));
     int64_t blocks = 1;
     for (const ir::Expr& e : step.launch.grid) {
       LATHE_ASSIGN(const int64_t extent, value_of(e, symbols));

@@ -18,6 +18,7 @@ class CudaLaunch final : public Executable {
     ir::Launch launch;
     std::shared_ptr<const DeviceCode> code;
     void* kernel = nullptr;
+    std::vector<jit::DeviceMap> maps;  // that it wants of its operands
   };
   // What launches hand each other lies in the workspace: a buffer of the Kernel, and how many bytes it has.
   struct Scratch {

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "ir/analysis/analysis.h"
+#include "ir/analysis/launch_check.h"
 #include "ir/core/names.h"
 #include "ir/core/text_form.h"
 
@@ -60,12 +61,12 @@ class LaunchCutter {
 
  private:
   Status collect_grid(const Stmt& top) {
+    Ranges ranges(kernel_);
     for (const Stmt* s = &top; s->kind == Stmt::Kind::scope && s->mark == Mark::grid; s = &s->body[0]) {
-      bool symbols_only = true;
-      for_each_node(s->extent, [&](const ExprNode& n) { symbols_only &= n.op != Op::k_iter && n.op != Op::k_load; });
-      if (!symbols_only)
-        return unsupported("launch {}: the extent of {} is no expression of symbols", top.iter, s->iter);
-      launch_.grid.push_back(s->extent);
+      const Expr blocks = blocks_along(*s, ranges);
+      if (!blocks) return unsupported("launch {}: the extent of {} is no expression of symbols", top.iter, s->iter);
+      launch_.grid.push_back(blocks);
+      ranges.enter(*s);
       if (s->body.empty()) break;
     }
     return {};

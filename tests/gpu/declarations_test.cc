@@ -2,6 +2,7 @@
 // registers can tell, and values are those of their names.
 #include <gtest/gtest.h>
 
+#include "jit/cuda/device_program.h"
 #include "runtime/cuda/driver.h"
 
 #ifdef LATHE_CUDA_HEADERS
@@ -47,6 +48,12 @@ static_assert(cuda::kCaptureRelaxed == CU_STREAM_CAPTURE_MODE_RELAXED);
 static_assert(cuda::kCaptureThread == CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
 static_assert(cuda::kMemoryGranularity == CU_MEM_ALLOC_GRANULARITY_MINIMUM);
 static_assert(cuda::kNonBlockingStream == CU_STREAM_NON_BLOCKING);
+static_assert(cuda::kMapOfShorts == CU_TENSOR_MAP_DATA_TYPE_UINT16);
+static_assert(cuda::kMapNoInterleave == CU_TENSOR_MAP_INTERLEAVE_NONE);
+static_assert(cuda::kMapSwizzledLines == CU_TENSOR_MAP_SWIZZLE_128B);
+static_assert(cuda::kMapPromoted == CU_TENSOR_MAP_L2_PROMOTION_L2_256B);
+static_assert(cuda::kMapZeros == CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+static_assert(jit::kMapBytes == sizeof(CUtensorMap) && jit::kMapAligned >= alignof(CUtensorMap));
 static_assert(sizeof(cuda::MemoryKind) == sizeof(CUmemAllocationProp));
 static_assert(offsetof(cuda::MemoryKind, type) == offsetof(CUmemAllocationProp, type));
 static_assert(offsetof(cuda::MemoryKind, handle_types) == offsetof(CUmemAllocationProp, requestedHandleTypes));

@@ -17,10 +17,12 @@
 #include "jit/cuda/compile/nvrtc.h"
 #include "jit/cuda/cuda_text.h"
 #include "jit/cuda/lower/lower_device.h"
+#include "runtime/cuda/tensor_maps.h"
 #include "search/cut/launch_cut.h"
 #include "search/cut/safe_kernel.h"
 #include "tests/gpu/fakes/emulator.h"
 #include "tests/gpu/fakes/fake_cubin.h"
+#include "tests/gpu/fakes/fake_maps.h"
 
 namespace lathe::test {
 
@@ -106,7 +108,13 @@ struct Way {
   Order order = Order::forward;
   Copies copies = Copies::late;
   Products products = Products::late;
+  bool mapped = true;  // operands have maps if their addresses and sizes allow it
 };
+
+int no_map(void*, int, unsigned, void*, const unsigned long long*, const unsigned long long*, const unsigned*,
+           const unsigned*, int, int, int, int) {
+  return 1;
+}
 
 // programs: of the leaves. What went wrong; empty: nothing.
 std::string run(const ir::LaunchKernel& cut, const std::vector<jit::DeviceProgram>& programs,
@@ -145,10 +153,16 @@ std::string run(const ir::LaunchKernel& cut, const std::vector<jit::DeviceProgra
     int64_t blocks = 1;
     for (const ir::Expr& e : l.grid) blocks *= std::max<int64_t>(value_of(e, symbols), 0);
     if (blocks == 0) continue;
+    alignas(jit::kMapAligned) uint64_t words[64 + 2 * runtime::kMapWords];
+    const auto& maps = programs[static_cast<size_t>(l.leaf)].maps;
+    std::copy(args.begin(), args.end(), words);
+    std::vector<int64_t> sizes(args.begin() + static_cast<std::ptrdiff_t>(l.operands.size()), args.end());
+    (void)runtime::put_maps(way.mapped ? encode_map : no_map, runtime::bind_maps(maps, sizes).value(), args.data(),
+                            words, args.size());
     kernel->ask_for_shared(jit::dynamic_shared(programs[static_cast<size_t>(l.leaf)]));
     Accesses accesses;
-    const std::string why = kernel->run(static_cast<unsigned>(blocks), static_cast<unsigned>(kernel->threads()),
-                                        args.data(), way.order, accesses, banks, way.copies, way.products);
+    const std::string why = kernel->run(static_cast<unsigned>(blocks), static_cast<unsigned>(kernel->threads()), words,
+                                        way.order, accesses, banks, way.copies, way.products);
     if (!why.empty()) return why;
   }
   for (int p = 0; p < k.num_params(); ++p) {
@@ -173,17 +187,20 @@ std::vector<jit::DeviceProgram> lowered(const ir::LaunchKernel& cut) {
   return out;
 }
 
-constexpr Way kWays[] = {{Order::forward, Copies::late, Products::late},
-                         {Order::backward, Copies::early, Products::late},
-                         {Order::shuffled, Copies::late, Products::late},
-                         {Order::shuffled, Copies::early, Products::early}};
-constexpr size_t kWaysOfThreads = 3;  // where groups of warps compute nothing
+constexpr Way kWays[] = {
+    {Order::forward, Copies::late, Products::late},         {Order::backward, Copies::early, Products::late},
+    {Order::shuffled, Copies::late, Products::late},        {Order::shuffled, Copies::early, Products::early},
+    {Order::forward, Copies::late, Products::early},        {Order::shuffled, Copies::early, Products::late},
+    {Order::shuffled, Copies::late, Products::late, false}, {Order::backward, Copies::early, Products::early, false}};
+constexpr size_t kWaysOfThreads = 3;   // where groups of warps compute nothing
+constexpr size_t kWaysOfProducts = 4;  // where boxes are not copied
 
 size_t ways_of(const std::vector<jit::DeviceProgram>& programs) {
   const bool products = std::any_of(programs.begin(), programs.end(), [](const jit::DeviceProgram& p) {
     return std::any_of(p.shared.begin(), p.shared.end(), [](const jit::DeviceShared& s) { return s.swizzled; });
   });
-  return products ? std::size(kWays) : kWaysOfThreads;
+  const bool boxes = std::any_of(programs.begin(), programs.end(), [](const auto& p) { return !p.maps.empty(); });
+  return boxes ? std::size(kWays) : products ? kWaysOfProducts : kWaysOfThreads;
 }
 
 // The first output that is not what the interpreter gives, relative to the larger of 1 and the value; empty: none.

@@ -126,6 +126,13 @@ class Reader {
         case 0xfae:
           ++out_.async_copies;
           break;
+        case 0x5b4:
+          ++out_.box_copies;
+          break;
+        case 0x5a7:
+        case 0x9a7:
+          ++out_.rings;
+          break;
         case 0xb1d:
           ++out_.barriers;
           break;

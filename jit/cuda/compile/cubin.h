@@ -25,6 +25,8 @@ struct CubinInfo {
   int mma = 0, matrix_loads = 0;  // of a warp: HMMA, LDSM
   int group_mma = 0;              // of four warps: HGMMA
   int async_copies = 0;           // of global memory to shared memory
+  int box_copies = 0;             // of a tensor, whole boxes: UTMALDG
+  int rings = 0;                  // what is done with mbarriers: SYNCS
 };
 
 // INVALID: no ELF file for a GPU, cut short, or without that kernel.

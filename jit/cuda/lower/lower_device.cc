@@ -5,6 +5,8 @@
 
 #include "ir/analysis/dependence.h"
 #include "ir/analysis/filled.h"
+#include "ir/analysis/intrinsics.h"
+#include "ir/analysis/launch_check.h"
 #include "ir/base/gpu_target.h"
 #include "ir/core/names.h"
 #include "ir/core/text_form.h"
@@ -125,8 +127,16 @@ Result<DeviceProgram> DeviceLowering::run() {
   for (const ir::Symbol& s : kernel_.symbols) out_.sizes.push_back(s.name);
   const Stmt* inner = &kernel_.body[0];
   std::vector<const Stmt*> grid;
+  std::vector<Expr> along;  // blocks
+  Expr inside;              // which of them do something; null: all
   for (;; inner = &inner->body[0]) {
     grid.push_back(inner);
+    along.push_back(ir::blocks_along(*inner, ranges_));
+    if (!along.back()) return unsupported("scope {} runs as often as scopes around it say", inner->iter);
+    if (!equal(along.back(), inner->extent)) {
+      const Expr guard = ir::make(Op::k_lt, {ir::iter(inner->iter), inner->extent});
+      inside = inside ? ir::make(Op::k_logical_and, {inside, guard}) : guard;
+    }
     ranges_.enter(*inner);
     if (inner->body.size() != 1 || inner->body[0].mark != Mark::grid) break;
   }
@@ -135,14 +145,23 @@ Result<DeviceProgram> DeviceLowering::run() {
   Expr rest = kBlock;
   for (size_t g = grid.size(); g-- > 0;) {
     const bool last = g == 0;
-    add_let(out_.body, grid[g]->iter, last ? rest : ir::mod(rest, grid[g]->extent));
+    add_let(out_.body, grid[g]->iter, last ? rest : ir::mod(rest, along[g]));
     if (last) break;
     const std::string name = fmt::format("b{}", g);
-    add_let(out_.body, name, ir::floordiv(rest, grid[g]->extent));
+    add_let(out_.body, name, ir::floordiv(rest, along[g]));
     rest = ir::iter(name);
   }
+  LATHE_RETURN_IF_ERROR(open_rings());
+  const auto head = static_cast<std::ptrdiff_t>(out_.body.size());
   LATHE_RETURN_IF_ERROR(body(inner->body, out_.threads, out_.body));
   place_product_waits(out_);
+  if (!inside) return std::move(out_);
+  DeviceStmt when;
+  when.kind = DeviceStmt::Kind::when;
+  when.integer = inside;
+  std::move(out_.body.begin() + head, out_.body.end(), std::back_inserter(when.body));
+  out_.body.erase(out_.body.begin() + head, out_.body.end());
+  out_.body.push_back(std::move(when));
   return std::move(out_);
 }
 
@@ -156,7 +175,14 @@ Status DeviceLowering::body(const std::vector<Stmt>& list, int64_t threads, List
   if (waits || !guards_.empty()) {
     status = waiting(list, threads, to);
   } else {
-    for (const Stmt& s : list) {
+    for (size_t i = 0; i < list.size() && status.ok(); ++i) {
+      const Stmt& s = list[i];
+      if (ir::copies_box(s)) {
+        LATHE_ASSIGN(const size_t copied, boxes(list, i, threads, to));
+        i += copied - 1;
+        continue;
+      }
+      status = await_boxes(s, to);
       if (status.ok() && s.kind == Stmt::Kind::assign) status = assign(s, threads, to);
       if (status.ok() && s.kind == Stmt::Kind::scope) status = scope(s, threads, to);
     }
@@ -194,13 +220,20 @@ Status DeviceLowering::waiting(const std::vector<Stmt>& list, int64_t threads, L
     known_ = outside;
     taken_ = taken;
   };
-  for (const Stmt& s : list) {
+  for (size_t i = 0; i < list.size(); ++i) {
+    const Stmt& s = list[i];
     if (plan_.barrier_before.count(&s) != 0) {
       flush();
       const auto ahead = plan_.ahead.find(&s);
       await(ahead == plan_.ahead.end() ? 0 : ahead->second - 1, to);
       barrier(to);
     }
+    if (ir::copies_box(s)) {
+      LATHE_ASSIGN(const size_t copied, boxes(list, i, threads, pending));
+      i += copied - 1;
+      continue;
+    }
+    LATHE_RETURN_IF_ERROR(await_boxes(s, pending));
     if (plan_.waits.count(&s) != 0) {
       flush();
       LATHE_RETURN_IF_ERROR(scope(s, threads, to));
@@ -315,60 +348,6 @@ Status DeviceLowering::loop(const Stmt& s, int64_t threads, List& to) {
       loop.body.push_back(std::move(when));
     }
   }
-  to.push_back(std::move(loop));
-  return {};
-}
-
-void DeviceLowering::commit(List& to) {
-  to.emplace_back();
-  to.back().kind = DeviceStmt::Kind::commit;
-  open_ = false;
-}
-
-// Before threads meet: what each has copied has arrived, but for the latest groups.
-void DeviceLowering::await(int groups, List& to) {
-  if (!on_their_way_) return;
-  if (open_) commit(to);
-  to.emplace_back();
-  to.back().kind = DeviceStmt::Kind::await;
-  to.back().groups = groups;
-  on_their_way_ = groups > 0;
-}
-
-// Whether an iteration copies to a place of a ring of its own.
-bool DeviceLowering::is_ahead(const Stmt& loop) const {
-  bool out = false;
-  ir::for_each_stmt(loop.body,
-                    [&](const Stmt& s) { out |= plan_.rings.count(s.target) != 0 && ir::uses(s.index[0], loop.iter); });
-  return out;
-}
-
-std::vector<Expr> DeviceLowering::places_in(const Stmt& loop) const {
-  std::vector<Expr> out;
-  for (const ir::Access& a : ir::collect_accesses(loop.body)) {
-    const bool ring = plan_.rings.count(a.buffer) != 0 && a.index[0]->op == Op::k_mod;
-    if (!ring || !ir::uses(a.index[0], loop.iter)) continue;
-    if (std::none_of(out.begin(), out.end(), [&](const Expr& e) { return equal(e, a.index[0]); }))
-      out.push_back(a.index[0]);
-  }
-  return out;
-}
-
-// What is copied before it is used: always so many groups, of which some may have no copies. So a wait that counts
-// groups waits for the right ones.
-Status DeviceLowering::groups(const Stmt& s, int64_t threads, List& to) {
-  const int64_t most = ir::interval(s.extent, ranges_).hi;
-  if (most > kMostStages) return unsupported("scope {} copies ahead in more than {} iterations", s.iter, kMostStages);
-  DeviceStmt loop, when;
-  loop.kind = DeviceStmt::Kind::loop;
-  loop.name = s.iter;
-  loop.integer = Expr(most);
-  loop.unrolled = most;
-  when.kind = DeviceStmt::Kind::when;
-  when.integer = ir::make(Op::k_lt, {ir::iter(s.iter), s.extent});
-  LATHE_RETURN_IF_ERROR(inside(s, [&] { return body(s.body, threads, when.body); }));
-  loop.body.push_back(std::move(when));
-  commit(loop.body);
   to.push_back(std::move(loop));
   return {};
 }

@@ -190,38 +190,6 @@ Result<DeviceOperand> DeviceLowering::halves(const Expr& e, List& to) {
   return DeviceOperand{keep(std::move(s), input ? "bits " + print(e) : "", to), 0};
 }
 
-// Of elements that lie in a row on both sides at once, of others one by one. Single elements of 2 bytes are too few for
-// a copy: *done is false, and nothing is made.
-Status DeviceLowering::copy(const ir::Stmt& s, int64_t threads, List& to, bool* done) {
-  const DType type = kernel_.find_buffer(s.target)->type;
-  const size_t aligned = places_ != nullptr ? places_->size() : 0;
-  LATHE_ASSIGN(const DeviceStmt target, access(s.target, s.index, to));
-  LATHE_ASSIGN(const DeviceStmt source, access(s.value->name, s.value->args, to));
-  if (target.lanes != lanes_ || source.lanes != lanes_)
-    return unsupported("lanes of {} share one element of a copy", s.target);
-  const bool whole =
-      lanes_ == lanes_at_once(type) && ir::is_const_int(target.step, 1) && ir::is_const_int(source.step, 1);
-  if (!whole && places_ != nullptr) places_->resize(aligned);
-  *done = whole || !is_half(type);
-  if (!*done) return {};
-  List copies;
-  for (int l = 0; l < (whole ? 1 : lanes_); ++l) {
-    DeviceStmt c;
-    c.kind = DeviceStmt::Kind::copy;
-    c.lanes = whole ? lanes_ : 1;
-    c.step = Expr(1);
-    c.places = {target.places[0], source.places[0]};
-    if (l > 0) {
-      c.places[0].offset = ir::simplify(c.places[0].offset + Expr(l) * target.step, ranges_);
-      c.places[1].offset = ir::simplify(c.places[1].offset + Expr(l) * source.step, ranges_);
-    }
-    copies.push_back(std::move(c));
-  }
-  open_ = on_their_way_ = true;
-  once(std::move(copies), threads, to);
-  return {};
-}
-
 // Of threads that would all do the same, one does it.
 void DeviceLowering::once(List&& what, int64_t threads, List& to) {
   if (threads <= 1) {

@@ -1,6 +1,6 @@
 // The making of a device program, in parts: lower_device.cc has scopes and who runs them, lower_reduce.cc what threads
-// reduce together, lower_tensor.cc what warps do together, lower_wgmma.cc what groups of warps do, lower_values.cc what
-// the statements compute and where elements lie.
+// reduce together, lower_tensor.cc what warps do together, lower_wgmma.cc what groups of warps do, lower_boxes.cc what
+// the hardware copies, lower_values.cc what the statements compute and where elements lie.
 #pragma once
 #include <map>
 #include <set>
@@ -10,6 +10,7 @@
 #include "ir/analysis/analysis.h"
 #include "ir/nest.h"
 #include "jit/cuda/device_program.h"
+#include "jit/cuda/lower/box_maps.h"
 #include "jit/cuda/lower/thread_plan.h"
 
 namespace lathe::jit {
@@ -54,6 +55,14 @@ class DeviceLowering {
                                  int64_t lines, const std::string& term) const;
   ir::Result<int64_t> tile_step(const std::string& buffer, const std::vector<ir::Expr>& index, const std::string& line,
                                 int64_t by, const std::string& term, int64_t terms) const;
+  // What the hardware copies (lower_boxes.cc).
+  ir::Status open_rings();
+  ir::Result<ir::Expr> ring_number(const std::string& buffer, const ir::Expr& place) const;
+  DeviceStmt at_ring(DeviceStmt::Kind kind, const ir::Expr& number) const;
+  ir::Status await_boxes(const ir::Stmt& s, List& to);
+  ir::Result<size_t> boxes(const std::vector<ir::Stmt>& list, size_t first, int64_t threads, List& to);
+  ir::Status box(const BoxCopy& copy, const ir::Stmt& is, const ir::Expr& number, List& to);
+  ir::Status copied_by_threads(const ir::Stmt& s, const BoxCopy& copy, int64_t threads, List& to);
   // Where all threads meet: what stands before it runs under the guards around it, and what it waits for under none.
   ir::Status waiting(const std::vector<ir::Stmt>& list, int64_t threads, List& to);
   void guarded(List&& what, List& to);

@@ -1,6 +1,8 @@
 // See product_waits.h. What begins products is a batch: a statement of nothing else, behind a fence of sums and before
 // a commit. A wait stands before a barrier after which factors are stored to, and before what touches sums or hands
-// them over. A fence of shared memory stands before the first barrier after a store to factors.
+// them over. Where factors lie in rings, products that read other places than those that are filled then go on, and
+// more are added to the same sums meanwhile. A fence of shared memory stands before the first barrier after a store to
+// factors.
 #include "jit/cuda/lower/product_waits.h"
 
 #include <algorithm>
@@ -9,6 +11,7 @@
 #include <set>
 #include <utility>
 
+#include "ir/analysis/analysis.h"
 #include "ir/core/text_form.h"
 
 namespace lathe::jit {
@@ -22,6 +25,7 @@ using List = std::vector<DeviceStmt>;
 struct State {
   std::set<int> sums;   // locals whose products are on their way
   bool stored = false;  // to factors, since the last fence
+  ir::Expr awaited;     // the place of the ring that the latest of them read
   bool operator==(const State& o) const { return sums == o.sums && stored == o.stored; }
 };
 
@@ -56,10 +60,46 @@ class Placer {
   }
 
  private:
-  static void await(State& state, List& out) {
+  static void await(State& state, List& out, int groups = 0) {
     if (state.sums.empty()) return;
     out.push_back(made(Kind::await_products));
-    state.sums.clear();
+    out.back().groups = groups;
+    if (groups == 0) state.sums.clear();
+  }
+
+  // Whether all products of a batch read rings, and add to the sums that are on their way.
+  bool goes_with(const DeviceStmt& batch, const State& state) const {
+    if (!begins(batch)) {
+      return std::all_of(batch.body.begin(), batch.body.end(),
+                         [&](const DeviceStmt& inner) { return inner.kind == Kind::let || goes_with(inner, state); });
+    }
+    return state.sums == std::set<int>{batch.places[0].index} &&
+           std::all_of(batch.places.begin() + 1, batch.places.end(),
+                       [&](const DevicePlace& at) { return p_.shared[static_cast<size_t>(at.index)].ring >= 0; });
+  }
+
+  static ir::Expr number_of(const ir::Expr& place) { return place->op == ir::Op::k_mod ? place->args[0] : place; }
+
+  // Groups of products that read other places of a ring than those that are filled from there on, before the next
+  // barrier.
+  int groups_left(const List& list, size_t from, const State& state) const {
+    if (!state.awaited) return 0;
+    int out = kMostStages;
+    for (size_t i = from; i < list.size() && list[i].kind != Kind::barrier; ++i) {
+      const DeviceStmt& s = list[i];
+      if (hands_over(s)) return 0;
+      if (s.kind == Kind::box || s.kind == Kind::arrive) {
+        const int64_t places = p_.rings[static_cast<size_t>(s.ring)].places;
+        const ir::Expr apart = ir::simplify(number_of(s.integer) - number_of(state.awaited));
+        if (!ir::is_const_int(apart)) return 0;
+        out = std::min(out, static_cast<int>((places - apart->ival % places) % places));
+      }
+      for (const List* inner : {&s.body, &s.otherwise}) {
+        const int of = inner->empty() ? out : groups_left(*inner, 0, state);
+        out = std::min(out, of);
+      }
+    }
+    return out;
   }
 
   // Only products, which are known when code is made.
@@ -76,8 +116,12 @@ class Placer {
     });
   }
   bool stores(const DeviceStmt& s) const {
-    return (s.kind == Kind::store || s.kind == Kind::copy) && s.places[0].space == Space::shared &&
-           p_.shared[static_cast<size_t>(s.places[0].index)].swizzled;
+    return (s.kind == Kind::store || s.kind == Kind::copy || s.kind == Kind::box) &&
+           s.places[0].space == Space::shared && p_.shared[static_cast<size_t>(s.places[0].index)].swizzled;
+  }
+  // What a ring says is there has been handed over.
+  bool hands_over(const DeviceStmt& s) const {
+    return stores(s) && p_.shared[static_cast<size_t>(s.places[0].index)].ring < 0;
   }
   // Which place of several a factor has is found out before: the compiler makes products wait for branches.
   void name_places(DeviceStmt& batch, List& out) {
@@ -127,8 +171,9 @@ class Placer {
     for (size_t i = 0; i < list.size(); ++i) {
       const DeviceStmt& s = list[i];
       const bool later = store_follows(list, i + 1, after);
+      if (s.kind == Kind::await_ring) state.awaited = s.integer;
       if (is_batch(s)) {
-        await(state, out);
+        if (!goes_with(s, state)) await(state, out);
         DeviceStmt batch = s;
         name_places(batch, out);
         out.push_back(made(Kind::fence_sums));
@@ -138,23 +183,27 @@ class Placer {
         continue;
       }
       const bool waits = (s.kind == Kind::barrier && later) || touches(s, state);
-      if (waits) await(state, out);
+      const int left = s.kind == Kind::barrier ? groups_left(list, i + 1, state) : 0;
+      if (waits) await(state, out, left == kMostStages ? 0 : left);
       if (s.kind == Kind::barrier && std::exchange(state.stored, false)) out.push_back(made(Kind::fence_shared));
-      state.stored = state.stored || stores(s);
+      state.stored = state.stored || hands_over(s);
       if (s.kind == Kind::loop && any(s.body, begins)) {
         State next = state, last;
         const bool again = store_follows(s.body, 0, later) || later;
-        do {  // as the loop may find it in any turn
+        next.awaited = {};  // numbers of another turn
+        do {                // as the loop may find it in any turn
           last = next;
           (void)walk(s.body, next, again);
           join(next, last);
         } while (!(next == last));
         DeviceStmt loop = s;
+        last.awaited = {};
         const State before = last;
         loop.body = walk(s.body, last, again);
         out.push_back(std::move(loop));
         state = before;
         join(state, last);
+        state.awaited = {};
         continue;
       }
       // All threads wait before some of them may have to.
@@ -163,7 +212,7 @@ class Placer {
       if (meets || inside([&](const DeviceStmt& inner) { return touches(inner, state); })) await(state, out);
       if (meets && std::exchange(state.stored, false)) out.push_back(made(Kind::fence_shared));
       out.push_back(s);
-      if (!inside([&](const DeviceStmt& inner) { return stores(inner); })) continue;
+      if (!inside([&](const DeviceStmt& inner) { return hands_over(inner); })) continue;
       state.stored = true;
       if (!meets) continue;
       State turn = state;

@@ -36,6 +36,7 @@ class Planner {
     ir::Ranges ranges(leaf_);
     for (const Stmt* s : outer) ranges.enter(*s);
     alone_ = ir::block_threads(inner->body, ranges) <= 1;
+    LATHE_RETURN_IF_ERROR(find_boxed());
     find_rings();
     LATHE_RETURN_IF_ERROR(list(inner->body, outer, nullptr));
     for (const Stmt& s : inner->body) mark_waits(s);
@@ -51,14 +52,31 @@ class Planner {
     return slot->op == ir::Op::k_mod && ir::is_const_int(slot->args[1], ring.dims[0]->ival) ? slot->args[0] : Expr();
   }
 
+  // Rings that boxes are copied to, and nothing else is.
+  Status find_boxed() {
+    for (const Access& a : ir::collect_accesses(leaf_.body)) {
+      if (a.write && std::any_of(a.scopes.begin(), a.scopes.end(), [](const Stmt* s) { return ir::copies_box(*s); }))
+        plan_.boxed.insert(a.buffer);
+    }
+    for (const Access& a : ir::collect_accesses(leaf_.body)) {
+      if (!a.write || plan_.boxed.count(a.buffer) == 0) continue;
+      const ir::Buffer& b = *leaf_.find_buffer(a.buffer);
+      const bool ring = b.place == Place::shared && !b.dims.empty() && ir::is_const_int(b.dims[0]) &&
+                        b.dims[0]->ival >= 2 && b.dims[0]->ival <= kMostStages;
+      const bool box = std::any_of(a.scopes.begin(), a.scopes.end(), [](const Stmt* s) { return ir::copies_box(*s); });
+      if (!ring || !box) return unsupported("{} is no ring in shared memory of 2..{} boxes", a.buffer, kMostStages);
+    }
+    return {};
+  }
+
   // Elements of 2 bytes lie as they are where warps compute together.
   void find_rings() {
     bool tensor = false;
     ir::for_each_stmt(leaf_.body, [&](const Stmt& s) { tensor = tensor || s.mark == Mark::tensor; });
     for (const ir::Buffer& b : leaf_.buffers) {
       const bool copied_whole = b.type == ir::DType::f32 || (tensor && dtype_bytes(b.type) == 2);
-      if (b.place != Place::shared || !copied_whole || b.dims.empty() || !ir::is_const_int(b.dims[0]) ||
-          b.dims[0]->ival < 2 || b.dims[0]->ival > kMostStages)
+      if (b.place != Place::shared || plan_.boxed.count(b.name) != 0 || !copied_whole || b.dims.empty() ||
+          !ir::is_const_int(b.dims[0]) || b.dims[0]->ival < 2 || b.dims[0]->ival > kMostStages)
         continue;
       const std::vector<Access> all = ir::collect_accesses(leaf_.body, {}, &b.name);
       bool copied = true, goes_round = false;
@@ -284,13 +302,14 @@ class Planner {
     return {};
   }
 
-  // May two threads touch one cell, the one in `a` and the other in `b`? Both lists are inside the first `common`
+  // May two threads touch one cell, the one in `a` and later the other in `b`? Both lists are inside the first `common`
   // scopes, in the same iteration of these.
   bool meet(const std::vector<Access>& as, const std::vector<Access>& bs, size_t common) const {
     if (alone_) return false;
     for (const Access& a : as) {
       for (const Access& b : bs) {
         if (a.buffer != b.buffer || (!a.write && !b.write) || of_other_places(a, b, common)) continue;
+        if (a.write && plan_.boxed.count(a.buffer) != 0) continue;  // the ring says when a box has arrived
         if (meet(a, b, common)) return true;
       }
     }
@@ -350,10 +369,19 @@ class Planner {
   }
 
   bool mark_waits(const Stmt& s) {
-    bool any = plan_.barrier_last.count(&s) != 0 || plan_.reduced.count(&s) != 0;
+    bool any = plan_.barrier_last.count(&s) != 0 || plan_.reduced.count(&s) != 0 || awaits_boxes(s);
     for (const Stmt& inner : s.body) any |= mark_waits(inner) || plan_.barrier_before.count(&inner) != 0;
     if (any) plan_.waits.insert(&s);
     return any;
+  }
+
+  // A loop of all threads in which they wait for boxes.
+  bool awaits_boxes(const Stmt& s) const {
+    if (s.kind != Stmt::Kind::scope || (s.mark != Mark::none && s.mark != Mark::unroll)) return false;
+    const std::vector<Access> all = ir::collect_accesses(s.body);
+    return std::any_of(all.begin(), all.end(), [&](const Access& a) {
+      return plan_.boxed.count(a.buffer) != 0 && ir::uses(a.index[0], s.iter);
+    });
   }
 
   const ir::Kernel& leaf_;

@@ -18,6 +18,8 @@ struct ThreadPlan {
   std::map<const ir::Stmt*, std::vector<std::string>> reduced;
   // Shared memory that inputs are copied to while other places of it are used: t[i % S] (see the move `pipeline`).
   std::set<std::string> rings;
+  // Such memory that the hardware copies boxes to.
+  std::set<std::string> boxed;
   // Loops in which what is copied in one iteration is used so many iterations later.
   std::map<const ir::Stmt*, int> ahead;
   // Statements with any of these inside: all threads go through them.

@@ -10,6 +10,9 @@
 //          {for groups: the products of the last step}
 //          {the last terms, staged the same way, each thread for its own sums}
 //          for threads: y = f(c)
+//
+// With stages boxes of both go to a ring of so many places, the latest ones while products are added:
+//          for k0: {a_s[(k0 + S - 1) % S] = a @tensor(tma_2d); b_s[..] = b; for groups: .. a_s[k0 % S] * b_s[k0 % S]}
 #include "search/gpu/tensor/hopper_schedule.h"
 
 #include <algorithm>
@@ -31,6 +34,7 @@ constexpr int64_t kRows = 64, kTerms = 16;   // of one instruction
 constexpr int64_t kDepth = 64, kPlaces = 2;  // of a step: lines of 128 bytes; steps in shared memory
 constexpr int64_t kWarpRows = 16, kLaneRows = 8, kColumns = 8, kLaneColumns = 2;
 constexpr int64_t kMostColumns = 256, kPadding = 8;
+constexpr int64_t kRaster = 8, kManyTiles = 16;
 constexpr int64_t kFewLines = 64;  // rows or columns that other Schedules are better at
 
 class Writer {
@@ -50,11 +54,14 @@ class Writer {
     list_.knob("group_columns", t_.group_columns);
     tile_result(list_, p_, t_.rows, t_.columns, kDepth, true);
     list_.move("tile_scope {0}2 {1} tail=mask as {0}z,{0}y", k_, kTerms);
+    if (t_.stages > 0) list_.knob("stages", t_.stages);
+    if (t_.raster > 0) list_.knob("raster", t_.raster);
     stage();
     launch();
-    list_.move("pipeline {}0 after={} stages={}", k_, 2 * p_.operands.size() - 1, kPlaces);
-    // Products first: what is stored meanwhile goes to the other place.
-    for (size_t i = 0; i < p_.operands.size(); ++i) list_.move("swap_ops {}0 {}", k_, 2 * p_.operands.size() - 1 - i);
+    const size_t copies = t_.stages > 0 ? p_.operands.size() : 2 * p_.operands.size();
+    list_.move("pipeline {}0 after={} stages={}", k_, copies - 1, t_.stages > 0 ? t_.stages : kPlaces);
+    // Products first: what is copied meanwhile goes to another place.
+    for (size_t i = 0; i < p_.operands.size(); ++i) list_.move("swap_ops {}0 {}", k_, copies - 1 - i);
     for (const char* part : {"i", "ik", "ik_e", "ik_t"}) {
       list_.move("pad_scope {}{}", m_, part);
       list_.move("pad_scope {}{}", n_, part);
@@ -63,6 +70,10 @@ class Writer {
     groups("_e");
     for (const ProductOperand& s : p_.operands) {
       for (const char* step : {"_p", "_n"}) {
+        if (t_.stages > 0) {
+          list_.move("tensorize {}_s_0{} tma_2d", s.buffer, step);
+          continue;
+        }
         copy(s, s.buffer + "_r", kDepth, step);
         copy(s, s.buffer + "_s", kDepth, step);
       }
@@ -89,10 +100,10 @@ class Writer {
     }
     // All loads of a step are on their way before the first of them is waited for.
     for (const ProductOperand& s : p_.operands)
-      list_.move("create_temporary {0} {0}_r at={1}0 mode=stage", s.buffer, k_);
+      if (t_.stages == 0) list_.move("create_temporary {0} {0}_r at={1}0 mode=stage", s.buffer, k_);
     for (const std::string& made : p_.made) list_.move("inline_temporary {}", made);
     for (const ProductOperand& s : p_.operands) {
-      list_.move("move_to_register {}_r {}0", s.buffer, k_);
+      if (t_.stages == 0) list_.move("move_to_register {}_r {}0", s.buffer, k_);
       list_.move("move_to_stack {}_s {}0", s.buffer, k_);
       list_.move("move_to_stack {}_t {}z", s.buffer, k_);
     }
@@ -100,8 +111,14 @@ class Writer {
 
   void launch() {
     for (const Stmt* b : p_.batch) list_.move("parallelize_grid {}", b->iter);
-    list_.move("parallelize_grid {}b", m_);
-    list_.move("parallelize_grid {}b", n_);
+    if (t_.raster > 0) {
+      list_.move("tile_scope {0}b {1} tail=mask as {0}g,{0}h", m_, t_.raster);
+      list_.move("swap_scopes {}h {}b", m_, n_);
+      for (const std::string& s : {m_ + "g", n_ + "b", m_ + "h"}) list_.move("parallelize_grid {}", s);
+    } else {
+      list_.move("parallelize_grid {}b", m_);
+      list_.move("parallelize_grid {}b", n_);
+    }
     for (const ProductOperand& s : p_.operands) {
       list_.move("move_to_shared {}_s {}0", s.buffer, k_);
       list_.move("move_to_shared {}_t {}z", s.buffer, k_);
@@ -186,6 +203,8 @@ class Writer {
 Result<Scheduled> hopper_schedule(const GeneralKernel& general, const GroupTile& tile) {
   LATHE_RETURN_IF_ERROR(check_tile(tile));
   LATHE_ASSIGN(const ProductForm product, tensor_form(general.kernel));
+  if (tile.stages > 0 && !is_given(general.kernel, product))
+    return unsupported("{} makes an operand of its product, of which there are no boxes", general.kernel.name);
   return Writer(general.kernel, product, tile).run();
 }
 
@@ -196,7 +215,19 @@ Result<std::vector<GroupTile>> group_tiles_of(const GeneralKernel& general, cons
   const ProductShape shape = shape_of(product, sizes);
   if (shape.rows <= kFewLines || shape.columns <= kFewLines)
     return unsupported("{} x {} results, expected more than {} rows and columns", shape.rows, shape.columns, kFewLines);
-  return ranked_group_tiles(shape, target);
+  std::vector<GroupTile> out = ranked_group_tiles(shape, target);
+  // Boxes are of what lies in memory, in lines that begin at multiples of 16 bytes.
+  const bool boxes = is_given(general.kernel, product) &&
+                     std::all_of(product.operands.begin(), product.operands.end(), [&](const ProductOperand& o) {
+                       return (o.terms_last ? shape.depth : o.of_rows ? shape.rows : shape.columns) % kHalves == 0;
+                     });
+  if (!boxes) std::erase_if(out, [](const GroupTile& t) { return t.stages > 0; });
+  // Blocks that run at once share rows and columns alike where there are many of both.
+  for (GroupTile& t : out) {
+    const bool many = shape.rows >= kManyTiles * t.rows && shape.columns >= kManyTiles * t.columns;
+    if (t.stages > 0 && many) t.raster = kRaster;
+  }
+  return out;
 }
 
 Result<Scheduled> hopper_schedule(const GeneralKernel& general, const SymbolValues& sizes, const GpuTarget& target) {
@@ -209,16 +240,23 @@ Result<Scheduled> hopper_schedule(const GeneralKernel& general, const SymbolValu
 namespace {
 
 constexpr int64_t kMostThreads = 1024, kMostThreadRegisters = 232, kMostShared = 227 * 1024;
+constexpr int64_t kRing = 8;  // bytes of shared memory that say whether a step is there
+constexpr int64_t kMostRaster = 16;
+constexpr int64_t kLeastStages = 3, kMostStages = 8, kMostBox = 256;
 constexpr double kSharedCycle = 128;  // bytes of shared memory in a cycle of a multiprocessor
 constexpr double kProducts = 2048;    // in a cycle of its tensor cores
 
 int64_t sums(const GroupTile& t) { return kRows * t.group_columns / 128; }
-int64_t registers(const GroupTile& t) { return sums(t) + (t.rows + t.columns) * kDepth / 2 / t.threads() + 48; }
+int64_t registers(const GroupTile& t) {
+  const int64_t staged = t.stages > 0 ? 0 : (t.rows + t.columns) * kDepth / 2 / t.threads();
+  return sums(t) + staged + 48;
+}
+int64_t places(const GroupTile& t) { return t.stages > 0 ? t.stages : kPlaces; }
 int64_t shared_bytes(const GroupTile& t) {
   const auto tail = [](int64_t lines) {
     return 2 * std::max(lines * (kTerms + kPadding), kTerms * (lines + kPadding));
   };
-  return 2 * kPlaces * kDepth * (t.rows + t.columns) + tail(t.rows) + tail(t.columns);
+  return (2 * kDepth * (t.rows + t.columns) + kRing) * places(t) + tail(t.rows) + tail(t.columns);
 }
 
 }  // namespace
@@ -235,6 +273,13 @@ ir::Status check_tile(const GroupTile& t) {
     return invalid("{} columns, which {} of a group do not divide", t.columns, t.group_columns);
   if (t.group_columns % kDepth != 0 && kDepth % t.group_columns != 0)
     return invalid("{} columns of a group, expected lines of {}", t.group_columns, kDepth);
+  if (t.raster < 0 || t.raster > kMostRaster)
+    return invalid("{} tiles below each other, expected at most {}", t.raster, kMostRaster);
+  if (t.stages != 0 && (t.stages < kLeastStages || t.stages > kMostStages))
+    return invalid("{} stages, expected none or {}..{}", t.stages, kLeastStages, kMostStages);
+  if (t.stages != 0 && (t.rows > kMostBox || t.columns > kMostBox || t.columns % kDepth != 0))
+    return invalid("boxes of {} rows and {} columns, expected multiples of {}, at most {}", t.rows, t.columns, kDepth,
+                   kMostBox);
   if (t.threads() > kMostThreads) return invalid("{} threads, expected at most {}", t.threads(), kMostThreads);
   if (registers(t) > kMostThreadRegisters || registers(t) * t.threads() > kRegisters)
     return invalid("{} registers of a thread, expected at most {}", registers(t),
@@ -247,7 +292,18 @@ ir::Status check_tile(const GroupTile& t) {
 const std::vector<GroupTile>& group_tiles() {
   static const std::vector<GroupTile> tiles = [] {
     std::vector<GroupTile> out;
-    for (const GroupTile& t : {GroupTile{128, 256, 256},
+    // Of tiles that are as good the first one is the better.
+    for (const GroupTile& t : {GroupTile{128, 256, 256, 4},
+                               {256, 128, 128, 4},
+                               {128, 192, 192, 5},
+                               {192, 128, 128, 5},
+                               {128, 128, 128, 6},
+                               {128, 128, 128, 3},
+                               {128, 64, 64, 4},
+                               {64, 256, 256, 4},
+                               {64, 128, 128, 4},
+                               {64, 64, 64, 4},
+                               {128, 256, 256},
                                {128, 192, 192},
                                {192, 128, 128},
                                {128, 128, 128},
@@ -275,7 +331,7 @@ double group_cycles(const GroupTile& t, const ProductShape& s, const ir::GpuTarg
   work.threads = t.threads();
   work.registers = registers(t);
   work.shared = shared_bytes(t);
-  work.stages = kPlaces;
+  work.stages = places(t);
   work.step = static_cast<double>(kDepth) * std::max(area / kProducts, (reads + lines) * 2 / kSharedCycle);
   work.rest = area * 2 / 32;
   const double l2 = static_cast<double>(work.tiles) * (static_cast<double>(depth) * lines + area) * 2 / kL2Bytes;

@@ -12,9 +12,11 @@
 namespace lathe::search {
 
 // A block has rows x columns of the result, a group 64 rows and some columns; 64 terms are staged in shared memory at a
-// time.
+// time. stages: 0: threads copy them, a step ahead; else the hardware copies boxes of both factors, which are given,
+// and so many steps lie in shared memory.
 struct GroupTile {
-  int64_t rows = 0, columns = 0, group_columns = 0;
+  int64_t rows = 0, columns = 0, group_columns = 0, stages = 0;
+  int64_t raster = 0;  // so many tiles below each other come before those beside them; 0: those of a row do
 
   int64_t threads() const { return rows / 64 * (columns / group_columns) * 128; }
 };

@@ -36,7 +36,7 @@ void BlockRun::note_stored(uintptr_t from, int bytes) {
 void BlockRun::hand_over(bool shared) {
   if (!shared) {
     const Group& group = group_runs_[static_cast<size_t>(current_) / kGroup];
-    if (!group.open.empty() || !group.groups.empty())
+    if (rings_.empty() && (!group.open.empty() || !group.groups.empty()))
       fail("thread " + std::to_string(current_) + " hands over sums while some are on their way");
     threads_[static_cast<size_t>(current_)].sums_handed = true;
     return;
@@ -72,6 +72,7 @@ void BlockRun::begin(size_t first) {
   t_pieces = nullptr;
   for (const uintptr_t piece : made.pieces) {
     if (!in_shared(piece * kPiece)) return fail("products read beyond shared memory");
+    if (boxed_.count(piece) != 0) return fail("products read a box that has not arrived");
     const auto stored = stored_.find(piece);
     if (stored != stored_.end() && (stored->second.fenced < 0 || stored->second.fenced >= turn_))
       fail("products read what thread " + std::to_string(stored->second.thread) + " stored and did not hand over");

@@ -39,6 +39,7 @@ std::string BlockRun::run(const std::vector<int>& order, bool shuffled) {
     fail("thread " + std::to_string(waiting - threads_.begin()) + " waits for threads that never come");
   if (banks_ != nullptr) bank_log_.finish(*banks_);
   if (!arriving_.empty()) fail("copies are on their way at the end");
+  if (!boxes_.empty()) fail("boxes are on their way at the end");
   if (!reading_.empty()) fail("products are on their way at the end");
   return why_;
 }
@@ -134,11 +135,22 @@ bool BlockRun::release(std::mt19937* random) {
     for (size_t t = from; t < from + kGroup; ++t) threads_[t].state = State::ready;
     any = true;
   }
+  for (Thread& t : threads_) {
+    if (t.state != State::at_ring || !ring_is_full(t)) continue;
+    t.state = State::ready;
+    any = true;
+  }
   if (!any && all(0, threads_.size(), State::at_barrier)) {
     for (Thread& t : threads_) t.state = State::ready;
     if (banks_ != nullptr) bank_log_.finish(*banks_);
     if (random != nullptr && !group_runs_.empty()) ahead_ = (*random)() % group_runs_.size() * kGroup;
     ++turn_;
+    any = true;
+  }
+  const bool runs = std::any_of(threads_.begin(), threads_.end(),
+                                [](const Thread& t) { return t.state == State::ready || t.state == State::fresh; });
+  if (!any && !runs && !boxes_.empty()) {
+    arrive_box(random != nullptr ? (*random)() % boxes_.size() : boxes_.size() - 1);
     any = true;
   }
   return any;

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "tests/gpu/fakes/bank_log.h"
+#include "tests/gpu/fakes/fake_maps.h"
 
 namespace lathe::test {
 
@@ -58,12 +59,17 @@ class BlockRun {
   void wait_products(int number, int groups);
   void hand_over(bool shared);
   void products_are_late(bool late) { products_late_ = late; }
+  // Boxes, which arrive at once or as late as possible, and the places of rings at which they do (block_rings.cc).
+  void open_ring(const void* ring, int arrivals);
+  void arrive_at(const void* ring, int64_t bytes);
+  void await_ring(const void* ring, int64_t parity);
+  void start_box(void* to, const void* map, const void* ring, int dims, const int* at);
   void note_banks(int site, const void* p, int bytes) {
     if (banks_ != nullptr) bank_log_.note(current_, site, p, bytes);
   }
 
  private:
-  enum class State : uint8_t { fresh, ready, at_barrier, at_shuffle, at_warp, at_group, done };
+  enum class State : uint8_t { fresh, ready, at_barrier, at_shuffle, at_warp, at_group, at_ring, done };
   struct Copy {
     char* to;
     const char* from;
@@ -82,6 +88,24 @@ class BlockRun {
     std::function<void(size_t first)> together;  // what its group does when all of its threads have come
     const GroupProduct* product = nullptr;       // that it begins with its group
     bool sums_handed = false;
+    const void* ring = nullptr;  // that it waits at, until it is not filled for a time of this parity
+    unsigned parity = 0;
+  };
+  struct Ring {
+    int arrivals = 1, pending = 1;
+    int64_t bytes = 0;  // expected
+    unsigned phase = 0;
+  };
+  struct Box {
+    char* to;
+    FakeMap map;
+    const void* ring;
+    int at[5] = {};
+    uintptr_t bytes() const {
+      uintptr_t out = map.element;
+      for (uint32_t d = 0; d < map.dims; ++d) out *= map.box[d];
+      return out;
+    }
   };
   // Of a group of four warps: products begun, each with the sums of its threads and what it reads.
   struct Product {
@@ -111,6 +135,11 @@ class BlockRun {
   void arrive(const std::vector<Copy>& group);
   template <class F>
   static void words(const Copy& c, F f);
+  // block_rings.cc
+  Ring* ring_at(const void* ring);
+  void settle(Ring& ring);
+  bool ring_is_full(const Thread& t);
+  void arrive_box(size_t which);
   // block_products.cc
   void wait_group(int number, std::function<void(size_t first)> together);
   void begin(size_t first);
@@ -141,6 +170,9 @@ class BlockRun {
   };
   std::unordered_map<uintptr_t, Stored> stored_;
   std::unordered_map<uintptr_t, int> reading_;  // products that may read a piece
+  std::unordered_map<const void*, Ring> rings_;
+  std::vector<Box> boxes_;                    // on their way
+  std::unordered_map<uintptr_t, int> boxed_;  // of those, to a piece
   bool products_late_ = false;
   std::unordered_map<uintptr_t, int> arriving_;  // copies on their way to four bytes
   bool late_ = false;

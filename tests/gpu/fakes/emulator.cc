@@ -46,6 +46,10 @@ bool EmulatedKernel::open(std::string_view code, const std::string& name) {
   end_products_ = static_cast<void (**)(int)>(find("lt_end_products"));
   wait_products_ = static_cast<void (**)(int, int)>(find("lt_wait_products"));
   hand_over_ = static_cast<void (**)(bool)>(find("lt_hand_over"));
+  make_ring_ = static_cast<void (**)(const void*, int)>(find("lt_make_ring"));
+  arrive_at_ = static_cast<void (**)(const void*, long long)>(find("lt_arrive_at"));
+  wait_ring_ = static_cast<void (**)(const void*, long long)>(find("lt_wait_ring"));
+  start_box_ = static_cast<void (**)(void*, const void*, const void*, int, const int*)>(find("lt_start_box"));
   const auto* threads = static_cast<const int*>(find(name + "_threads"));
   const auto* bytes = static_cast<const unsigned long*>(find(name + "_args"));
   if (entry_ == nullptr || block_ == nullptr || threads == nullptr || bytes == nullptr) return false;
@@ -71,6 +75,12 @@ std::string EmulatedKernel::run(unsigned blocks, unsigned threads, const void* a
   *start_product_ = [](int number, const GroupProduct* product) { t_block->start_product(number, *product); };
   *end_products_ = [](int number) { t_block->end_products(number); };
   *wait_products_ = [](int number, int groups) { t_block->wait_products(number, groups); };
+  *make_ring_ = [](const void* ring, int arrivals) { t_block->open_ring(ring, arrivals); };
+  *arrive_at_ = [](const void* ring, long long bytes) { t_block->arrive_at(ring, bytes); };
+  *wait_ring_ = [](const void* ring, long long parity) { t_block->await_ring(ring, parity); };
+  *start_box_ = [](void* to, const void* map, const void* ring, int dims, const int* at) {
+    t_block->start_box(to, map, ring, dims, at);
+  };
   *hand_over_ = [](bool shared) { t_block->hand_over(shared); };
   const auto ordered = [&](size_t count) {
     std::vector<int> all(count);

@@ -54,6 +54,10 @@ class EmulatedKernel {
   void (**end_products_)(int) = nullptr;
   void (**wait_products_)(int, int) = nullptr;
   void (**hand_over_)(bool) = nullptr;
+  void (**make_ring_)(const void*, int) = nullptr;
+  void (**arrive_at_)(const void*, long long) = nullptr;
+  void (**wait_ring_)(const void*, long long) = nullptr;
+  void (**start_box_)(void*, const void*, const void*, int, const int*) = nullptr;
   int threads_ = 0;
   unsigned long arg_bytes_ = 0;
   long long* shared_ = nullptr;

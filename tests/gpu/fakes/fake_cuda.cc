@@ -16,6 +16,7 @@
 
 #include "tests/gpu/fakes/fake_cubin.h"
 #include "tests/gpu/fakes/fake_cuda_parts.h"
+#include "tests/gpu/fakes/fake_maps.h"
 
 namespace {
 
@@ -174,6 +175,12 @@ FAKE int cuKernelSetAttribute(int attribute, int value, void* kernel, int) {
   if (attribute != 8 || value < 0 || value > 232448) return kInvalidValue;
   static_cast<Kernel*>(kernel)->most_shared = static_cast<unsigned>(value);
   return kOk;
+}
+FAKE int cuTensorMapEncodeTiled(void* map, int type, unsigned dims, void* base, const unsigned long long* sizes,
+                                const unsigned long long* strides, const unsigned* box, const unsigned* steps,
+                                int interleave, int swizzle, int promotion, int fill) {
+  return lathe::test::encode_map(map, type, dims, base, sizes, strides, box, steps, interleave, swizzle, promotion,
+                                 fill);
 }
 FAKE int cuLaunchKernel(void* function, unsigned blocks, unsigned blocks_y, unsigned blocks_z, unsigned threads,
                         unsigned threads_y, unsigned threads_z, unsigned shared, void* stream, void** params,

@@ -9,13 +9,14 @@ namespace lathe::test {
 namespace {
 
 constexpr uint32_t kTypes[] = {LATHE_DTYPE_BF16, LATHE_DTYPE_F16};
-constexpr lathe_hint kMany = {300, 1};
+constexpr lathe_hint kMany = {300, 1}, kBoxes = {304, 1};  // of lines that begin at multiples of 16 bytes
 float ulp_of(uint32_t type) { return type == LATHE_DTYPE_BF16 ? 0.0079f : 0.00098f; }
 
 struct Turned {
   bool a = false, b = false;
 };
-Owned<lathe_graph> product(lathe_context* ctx, uint32_t type, const Turned& turned, int64_t batch = 0) {
+Owned<lathe_graph> product(lathe_context* ctx, uint32_t type, const Turned& turned, int64_t batch = 0,
+                           const lathe_hint* hint = &kMany) {
   std::vector<lathe_attr> attrs(2);
   attrs[0].name = "transpose_a";
   attrs[0].i = turned.a;
@@ -24,7 +25,7 @@ Owned<lathe_graph> product(lathe_context* ctx, uint32_t type, const Turned& turn
   for (lathe_attr& a : attrs) a.type = LATHE_ATTR_BOOL;
   lathe_dim m = range("M", 0, 20000), n = range("N", 0, 20000), k = range("K", 0, 20000);
   for (lathe_dim* d : {&m, &n, &k}) {
-    d->hints = &kMany;
+    d->hints = hint;
     d->num_hints = 1;
   }
   std::vector<lathe_dim> a = {turned.a ? k : m, turned.a ? m : k}, b = {turned.b ? n : k, turned.b ? k : n};
@@ -71,14 +72,33 @@ TEST(DeviceGroupProducts, EveryLayoutAndBatches) {
   }
 }
 
+// What the hardware copies, and what threads do in calls whose lines begin elsewhere.
+TEST(DeviceGroupProducts, ByBoxes) {
+  const auto ctx = gpu_context();
+  for (const Turned& turned : {Turned{false, false}, {true, true}}) {
+    const uint32_t type = turned.a ? LATHE_DTYPE_F16 : LATHE_DTYPE_BF16;
+    const int64_t batch = turned.b ? 0 : 2;
+    const auto graph = product(ctx.get(), type, turned, batch, &kBoxes);
+    const auto kernel = served_on_device(ctx.get(), graph.get());
+    ASSERT_NE(kernel, nullptr);
+    for (const int64_t k : {0, 8, 64, 328, 65})
+      expect_product(ctx.get(), graph.get(), kernel.get(), type, turned, 136, 264, k, batch);
+    expect_product(ctx.get(), graph.get(), kernel.get(), type, turned, 1, 8, 640, batch);
+    expect_product(ctx.get(), graph.get(), kernel.get(), type, turned, 257, 193, 128, batch);
+    expect_product(ctx.get(), graph.get(), kernel.get(), type, turned, 0, 264, 64, batch);
+  }
+}
+
 TEST(DeviceGroupProducts, DISABLED_ServesWhatIsStored) {
   const auto ctx = gpu_context(std::getenv("LATHE_TEST_STORE"), "/nonexistent/libnvrtc.so");
-  for (const uint32_t type : kTypes) {
-    const auto graph = product(ctx.get(), type, {});
+  for (const lathe_hint* hint : {&kMany, &kBoxes}) {
+    const uint32_t type = hint == &kBoxes ? LATHE_DTYPE_F16 : LATHE_DTYPE_BF16;
+    const auto graph = product(ctx.get(), type, {}, 0, hint);
     Owned<lathe_kernel> kernel;
     lathe_error e;
     ASSERT_EQ(resolve_on(ctx.get(), graph.get(), LATHE_WAIT_NOW, kernel, nullptr, &e), LATHE_STATUS_OK) << e.message;
     expect_product(ctx.get(), graph.get(), kernel.get(), type, {}, 137, 90, 65);
+    expect_product(ctx.get(), graph.get(), kernel.get(), type, {}, 136, 88, 136);
   }
   EXPECT_EQ(counter(ctx.get(), "compiled_nvrtc"), 0u);
 }
@@ -86,8 +106,10 @@ TEST(DeviceGroupProducts, DISABLED_ServesWhatIsStored) {
 TEST(DeviceGroupProducts, AnotherProcessServesIt) {
   const TempStore store;
   const auto ctx = gpu_context(store.path);
-  for (const uint32_t type : kTypes)
-    ASSERT_NE(served_on_device(ctx.get(), product(ctx.get(), type, {}).get()), nullptr);
+  for (const lathe_hint* hint : {&kMany, &kBoxes}) {
+    const uint32_t type = hint == &kBoxes ? LATHE_DTYPE_F16 : LATHE_DTYPE_BF16;
+    ASSERT_NE(served_on_device(ctx.get(), product(ctx.get(), type, {}, 0, hint).get()), nullptr);
+  }
   expect_served_in_another_process(store, "DeviceGroupProducts.DISABLED_ServesWhatIsStored");
 }
 

@@ -60,6 +60,46 @@ TEST(GroupSchedule, EveryTileKeepsTheValues) {
   RecordProperty("emulated", emulated);
 }
 
+// Operands have maps where lines begin at multiples of 16 bytes; else threads copy. Rings go round from never to twice.
+TEST(GroupSchedule, BoxesOnTheEmulator) {
+  int emulated = 0;
+  for (const std::string& text : {tensor_product("bf16", false, true), tensor_product("f16", true, false)}) {
+    const Kernel naive = kernel_of(text);
+    const GeneralKernel general = general_kernel(naive);
+    const auto made = hopper_schedule(general, GroupTile{128, 64, 64, 3});
+    for (const int64_t k : {0, 64, 136, 448}) {
+      const SymbolValues s = {{"M", 136}, {"N", 72}, {"K", k}};
+      test::expect_values_kept(naive, general, made, s, kBf16);
+      test::expect_as_interpreted(made->kernel, sizes_of(general, s), kBf16);
+      emulated += 8;
+    }
+    for (const SymbolValues& s : {SymbolValues{{"M", 65}, {"N", 70}, {"K", 203}},
+                                  {{"M", 1}, {"N", 8}, {"K", 64}},
+                                  {{"M", 8}, {"N", 1}, {"K", 65}}}) {
+      test::expect_as_interpreted(made->kernel, sizes_of(general, s), kBf16);
+      emulated += 8;
+    }
+  }
+  RecordProperty("emulated", emulated);
+}
+
+// Tiles below each other come one after the other, in groups of which the last may have fewer.
+TEST(GroupSchedule, TilesInGroups) {
+  const Kernel naive = kernel_of(tensor_product("bf16", false, true));
+  const GeneralKernel general = general_kernel(naive);
+  int emulated = 0;
+  for (const int64_t stages : {0, 3}) {
+    const auto made = hopper_schedule(general, GroupTile{64, 64, 64, stages, 2});
+    for (const int64_t m : {64, 72, 136, 192}) {
+      const SymbolValues s = {{"M", m}, {"N", 72}, {"K", 64}};
+      test::expect_values_kept(naive, general, made, s, kBf16);
+      test::expect_as_interpreted(made->kernel, sizes_of(general, s), kBf16);
+      emulated += stages == 0 ? 4 : 8;
+    }
+  }
+  RecordProperty("emulated", emulated);
+}
+
 TEST(GroupTiles, FollowTheShape) {
   const ir::GpuTarget h200 = *ir::find_gpu_target("h200");
   ir::GpuTarget half = h200;
@@ -97,6 +137,17 @@ TEST(GroupTiles, AreFirstOnHopperWhereThereAreManyRowsAndColumns) {
   EXPECT_EQ(of("groups.1"), 7);
   EXPECT_EQ(of("tensor.1"), 2);
   EXPECT_EQ(ranked->front().schedule.recipe, "groups.1");
+  EXPECT_EQ(ranked->front().schedule.knobs.count("stages"), 0u);
+  // Lines of a multiple of 16 bytes are copied by boxes.
+  const auto boxes =
+      device_schedule(general, sizes_of(general, {{"M", 512}, {"N", 768}, {"K", 304}}), *ir::find_gpu_target("h200"));
+  ASSERT_TRUE(boxes.ok()) << boxes.status().to_string();
+  EXPECT_EQ(boxes->schedule.knobs.count("stages"), 1u);
+  EXPECT_EQ(boxes->schedule.knobs.count("raster"), 0u);
+  const auto many =
+      device_schedule(general, sizes_of(general, {{"M", 8192}, {"N", 8192}, {"K", 512}}), *ir::find_gpu_target("h200"));
+  ASSERT_TRUE(many.ok()) << many.status().to_string();
+  EXPECT_EQ(many->schedule.knobs.count("raster"), 1u);
 }
 
 TEST(GroupTiles, RefusesWhatNoGpuRuns) {
@@ -108,6 +159,16 @@ TEST(GroupTiles, RefusesWhatNoGpuRuns) {
   EXPECT_THAT(why({128, 64, 48}), HasSubstr("do not divide"));
   EXPECT_THAT(why({64, 160, 160}), HasSubstr("expected lines of 64"));
   EXPECT_THAT(why({1024, 64, 64}), HasSubstr("2048 threads"));
+  EXPECT_THAT(why({128, 128, 128, 2}), HasSubstr("2 stages, expected none or 3..8"));
+  EXPECT_THAT(why({128, 128, 128, 9}), HasSubstr("9 stages"));
+  EXPECT_THAT(why({128, 128, 128, 3, 17}), HasSubstr("17 tiles below each other"));
+  EXPECT_THAT(why({320, 64, 64, 3}), HasSubstr("boxes of 320 rows"));
+  EXPECT_THAT(why({128, 32, 32, 3}), HasSubstr("boxes of 128 rows and 32 columns"));
+  EXPECT_THAT(why({128, 256, 256, 5}), HasSubstr("bytes of shared memory"));
+  EXPECT_THAT(std::string(hopper_schedule(general_kernel(kernel_of(test::kTensorFused)), GroupTile{128, 128, 128, 3})
+                              .status()
+                              .message()),
+              HasSubstr("of which there are no boxes"));
   EXPECT_THAT(why({256, 256, 256}), HasSubstr("registers of a thread"));
   const GeneralKernel floats = general_kernel(kernel_of(test::kProduct));
   EXPECT_THAT(std::string(hopper_schedule(floats, group_tiles()[0]).status().message()),

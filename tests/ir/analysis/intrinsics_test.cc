@@ -200,6 +200,18 @@ TEST(Intrinsics, of_warps_step_along_one_dimension_each) {
   }
 }
 
+TEST(Intrinsics, a_box_has_any_extent) {
+  const std::string copy =
+      "kernel t(x: f16[M, N] in, y: f16[2, 64, 64] out) where M in 1..64, N in 64..99\n  for r < min(64, M):\n"
+      "    for q < 64:\n      y[1, r, q] = x[r, q]\n";
+  EXPECT_EQ(match(copy, "tma_2d"), "yes");
+  EXPECT_EQ(match(edited(copy, "x[r, q]", "x[r, 2*q]"), "tma_2d"), "expected q to step along one dimension of x, by 1");
+  EXPECT_EQ(match(edited(copy, "y[1, r, q]", "y[1, r, r]"), "tma_2d"),
+            "expected r to step along one dimension of y, by 1");
+  EXPECT_EQ(match(edited(edited(copy, "f16", "f32"), "f16", "f32"), "tma_2d"),
+            "expected y to have elements of 2 bytes");
+}
+
 TEST(Intrinsics, types_are_the_meanings_own) {
   EXPECT_EQ(match(edited(kBytes, "x: u8", "x: i8"), kDot4), "expected x to be u8");
   EXPECT_EQ(match(edited(kBytes, "w: i8", "w: u8"), kDot4), "expected w to be i8");

@@ -53,6 +53,21 @@ TEST(LaunchCheck, Refuses) {
   };
   EXPECT_EQ(verdict(copied(""), "  t: bf16[16, 16] stack\n"),
             "launch: @tensor(ldmatrix) scope i stands outside of @grid scopes");
+  EXPECT_EQ(verdict("  for i < N @tensor(tma_2d):\n    for j < M:\n      y[i, j] = x[i, j]\n"),
+            "launch: @tensor(tma_2d) scope i stands outside of @grid scopes");
+}
+
+TEST(LaunchCheck, BlocksAlongAScope) {
+  Ranges ranges;
+  ranges.enter("g", Expr(100));
+  const auto along = [&](const Expr& extent) {
+    const Expr out = blocks_along(make_scope("i", extent, {}), ranges);
+    return out ? print(out) : "none";
+  };
+  EXPECT_EQ(along(symbol("N")), "N");
+  EXPECT_EQ(along(min(Expr(8), symbol("N") - Expr(8) * iter("g"))), "8");
+  EXPECT_EQ(along(min(Expr(100), symbol("N") - iter("g"))), "none");
+  EXPECT_EQ(along(symbol("N") - iter("g")), "none");
 }
 
 TEST(LaunchCheck, WhatAThreadHasOfItsOwnStaysInIt) {

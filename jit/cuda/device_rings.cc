@@ -1,0 +1,479 @@
+// What device_waits.h says of rings. Each warp has two agents, its first thread and all others, whose conditions are
+// the same. What they do is written down first, for sizes that let rings go round from never to twice and more; then
+// it is played, and each agent knows what has happened before its own next step: by barriers, and by what arrives at
+// rings.
+#include <algorithm>
+#include <deque>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "ir/core/text_form.h"
+#include "jit/cuda/device_waits.h"
+#include "jit/cuda/thread_values.h"
+
+namespace lathe::jit {
+
+using ir::invalid;
+using ir::Status;
+
+namespace {
+
+using Kind = DeviceStmt::Kind;
+using Space = DevicePlace::Space;
+using List = std::vector<DeviceStmt>;
+using Clock = std::vector<int64_t>;
+
+constexpr int kWarp = 32;
+constexpr int64_t kTerms = 64;  // of a step: sizes are multiples of it
+
+// What an agent does at one point.
+struct Event {
+  Kind kind;
+  int ring = -1;
+  int64_t place = 0, number = 0;                 // number: a parity, bytes, or groups
+  std::vector<std::pair<int, int64_t>> touched;  // places of shared memory: which, and which place
+};
+
+class Player {
+ public:
+  Player(const DeviceProgram& p, std::vector<std::vector<Event>> events) : p_(p), events_(std::move(events)) {
+    for (const DeviceRing& r : p.rings) {
+      first_.push_back(agents() + places_.size());
+      places_.resize(places_.size() + static_cast<size_t>(r.places));
+    }
+    for (size_t a = 0; a < agents(); ++a) clocks_.emplace_back(agents() + places_.size(), 0);
+    at_.resize(agents());
+    begun_.resize(agents());
+    groups_.resize(agents());
+  }
+
+  // arrivals: of each ring.
+  Status run(const std::vector<int64_t>& arrivals) {
+    arrivals_ = arrivals;
+    for (;;) {
+      bool any = false, done = true, meet = true;
+      for (size_t a = 0; a < agents(); ++a) {
+        while (at_[a] < events_[a].size()) {
+          const Event& e = events_[a][at_[a]];
+          if (e.kind == Kind::barrier || (e.kind == Kind::await_ring && !is_full(e))) break;
+          LATHE_RETURN_IF_ERROR(step(a, e));
+          ++at_[a];
+          any = true;
+        }
+        const bool ended = at_[a] == events_[a].size();
+        done = done && ended;
+        meet = meet && !ended && events_[a][at_[a]].kind == Kind::barrier;
+      }
+      if (done) return boxes_.empty() ? Status() : arrive();
+      if (any) continue;
+      if (!meet) {
+        LATHE_RETURN_IF_ERROR(arrive());
+        continue;
+      }
+      Clock all = clocks_[0];
+      for (const Clock& c : clocks_) join(all, c);
+      for (size_t a = 0; a < agents(); ++a) {
+        clocks_[a] = all;
+        ++at_[a];
+      }
+    }
+  }
+
+ private:
+  struct Place {
+    bool open = false;
+    int64_t pending = 0, bytes = 0, times = 0;
+    Clock arrived, full;  // of those that have arrived; when it was full the last time
+  };
+  // Of shared memory.
+  struct Slot {
+    size_t known = 0;                  // the part of clocks that says how often its ring's place was full
+    int64_t time = 0;                  // of the last box; 0: none yet
+    std::map<size_t, int64_t> stored;  // by agent
+    std::map<size_t, int64_t> read;    // until; -1: still
+  };
+
+  size_t agents() const { return events_.size(); }
+  static void join(Clock& to, const Clock& from) {
+    for (size_t i = 0; i < to.size(); ++i) to[i] = std::max(to[i], from[i]);
+  }
+  static int64_t weight(size_t agent) { return agent % 2 == 0 ? 1 : kWarp - 1; }
+  Place& place(const Event& e) {
+    return places_[first_[static_cast<size_t>(e.ring)] - agents() + static_cast<size_t>(e.place)];
+  }
+  size_t known(const Event& e) const { return first_[static_cast<size_t>(e.ring)] + static_cast<size_t>(e.place); }
+  bool is_full(const Event& e) {
+    const Place& p = place(e);
+    return p.open && p.times % 2 != e.number;
+  }
+  std::string name(const std::pair<int, int64_t>& slot) const {
+    return fmt::format("place {} of {}", slot.second, p_.shared[static_cast<size_t>(slot.first)].name);
+  }
+  bool has_seen(size_t a, size_t other, int64_t time) const { return clocks_[a][other] >= time; }
+
+  Status opened(size_t a, const Event& e) {
+    if (place(e).open && has_seen(a, opener_, opened_)) return {};
+    return invalid("rings: {} is used before threads know that it was made",
+                   p_.rings[static_cast<size_t>(e.ring)].name);
+  }
+
+  void settle(Place& p, size_t known, int ring) {
+    if (p.pending > 0 || p.bytes != 0) return;
+    ++p.times;
+    p.full = p.arrived;
+    p.full[known] = p.times;
+    p.arrived.assign(p.arrived.size(), 0);
+    p.pending = arrivals_[static_cast<size_t>(ring)];
+  }
+
+  // Boxes come as late as they may.
+  Status arrive() {
+    if (boxes_.empty()) return invalid("rings: threads wait for what never comes");
+    for (const Event& e : std::exchange(boxes_, {})) {
+      Place& p = place(e);
+      p.bytes -= e.number;
+      settle(p, known(e), e.ring);
+    }
+    return {};
+  }
+
+  Status step(size_t a, const Event& e) {
+    Clock& mine = clocks_[a];
+    ++mine[a];
+    switch (e.kind) {
+      case Kind::open_rings:
+        if (a != 0) return {};
+        for (size_t r = 0, n = 0; r < p_.rings.size(); ++r) {
+          for (int i = 0; i < p_.rings[r].places; ++i)
+            places_[n++] = {true, arrivals_[r], 0, 0, Clock(mine.size(), 0), Clock(mine.size(), 0)};
+        }
+        opener_ = a;
+        opened_ = mine[a];
+        return {};
+      case Kind::expect:
+      case Kind::arrive: {
+        LATHE_RETURN_IF_ERROR(opened(a, e));
+        Place& p = place(e);
+        join(p.arrived, mine);
+        p.pending -= weight(a);
+        if (p.pending < 0)
+          return invalid("rings: more threads arrive at {} than it waits for",
+                         p_.rings[static_cast<size_t>(e.ring)].name);
+        p.bytes += e.kind == Kind::expect ? e.number : 0;
+        settle(p, known(e), e.ring);
+        return {};
+      }
+      case Kind::await_ring:
+        LATHE_RETURN_IF_ERROR(opened(a, e));
+        join(mine, place(e).full);
+        return {};
+      case Kind::box: {
+        LATHE_RETURN_IF_ERROR(opened(a, e));
+        Slot& s = slots_[e.touched[0]];
+        LATHE_RETURN_IF_ERROR(filled(a, e.touched[0], s));
+        if (s.time > 0 && s.time <= place(e).times && !has_seen(a, s.known, s.time))
+          return invalid("rings: a box goes to {}, where another one is on its way", name(e.touched[0]));
+        s.known = known(e);
+        s.time = place(e).times + 1;
+        boxes_.push_back(e);
+        return {};
+      }
+      case Kind::store:
+        for (const auto& t : e.touched) {
+          LATHE_RETURN_IF_ERROR(filled(a, t, slots_[t]));
+          slots_[t].stored[a] = mine[a];
+        }
+        return {};
+      case Kind::warp:
+        for (const auto& t : e.touched) {
+          Slot& s = slots_[t];
+          bool seen = s.time == 0 || has_seen(a, s.known, s.time);
+          for (const auto& [by, time] : s.stored) seen = seen && has_seen(a, by, time);
+          if (!seen || (s.time == 0 && s.stored.empty()))
+            return invalid("rings: products read {}, which is not known to be full", name(t));
+          s.read[a] = -1;
+          begun_[a].insert(t);
+        }
+        return {};
+      case Kind::commit_products:
+        groups_[a].push_back(std::exchange(begun_[a], {}));
+        return {};
+      case Kind::await_products:
+        for (; groups_[a].size() > static_cast<size_t>(e.number); groups_[a].pop_front()) {
+          for (const auto& t : groups_[a].front()) slots_[t].read[a] = mine[a];
+        }
+        return {};
+      default:
+        return {};
+    }
+  }
+
+  // Whoever fills a place has seen that all have read it.
+  Status filled(size_t a, const std::pair<int, int64_t>& which, Slot& s) {
+    for (const auto& [by, until] : s.read) {
+      if (until < 0 || !has_seen(a, by, until))
+        return invalid("rings: {} is filled while products may read it", name(which));
+    }
+    s.read.clear();
+    return {};
+  }
+
+  const DeviceProgram& p_;
+  const std::vector<std::vector<Event>> events_;  // of each agent
+  std::vector<int64_t> arrivals_;
+  std::vector<Clock> clocks_;
+  std::vector<size_t> at_;
+  std::vector<Place> places_;
+  std::vector<size_t> first_;  // of each ring in clocks
+  std::map<std::pair<int, int64_t>, Slot> slots_;
+  std::vector<std::set<std::pair<int, int64_t>>> begun_;
+  std::vector<std::deque<std::set<std::pair<int, int64_t>>>> groups_;
+  std::vector<Event> boxes_;  // on their way
+  size_t opener_ = 0;
+  int64_t opened_ = 0;
+};
+
+// What an agent does, written down.
+class Follower {
+ public:
+  explicit Follower(const DeviceProgram& p) : p_(p) { look(p.body); }
+
+  ir::Result<std::vector<Event>> run(int thread, int64_t size, int64_t mapped) {
+    names_ = {};
+    out_.clear();
+    names_.set("thread", {{thread, thread}});
+    names_.set("block", {{0, 0}});
+    for (const std::string& e : p_.sizes) names_.set(e, {{size, size}});
+    names_.set(kMapped, {{mapped, mapped}});
+    LATHE_RETURN_IF_ERROR(walk(p_.body));
+    return std::move(out_);
+  }
+  ir::Result<int64_t> value(const ir::Expr& e) const {
+    const ir::Interval v = names_.of(e)[0];
+    if (v.lo != v.hi) return invalid("rings: {} cannot be followed", print(e));
+    return v.lo;
+  }
+
+ private:
+  struct Found {
+    bool waits = false, stores = false;
+  };
+
+  bool in_ring(const DevicePlace& at) const {
+    return at.space == Space::shared && p_.shared[static_cast<size_t>(at.index)].ring >= 0;
+  }
+  Found look(const List& list) {
+    Found all;
+    for (const DeviceStmt& s : list) {
+      const Found a = look(s.body), b = look(s.otherwise);
+      Found here{a.waits || b.waits, a.stores || b.stores};
+      here.stores |= s.kind == Kind::store && in_ring(s.places[0]);
+      switch (s.kind) {
+        case Kind::open_rings:
+        case Kind::expect:
+        case Kind::arrive:
+        case Kind::await_ring:
+        case Kind::box:
+        case Kind::barrier:
+        case Kind::commit_products:
+        case Kind::await_products:
+          here.waits = true;
+          break;
+        case Kind::warp:
+          here.waits |= warp_op(s.warp).goes_on();
+          break;
+        default:
+          break;
+      }
+      found_[&s] = here;
+      all = {all.waits || here.waits, all.stores || here.stores};
+    }
+    return all;
+  }
+
+  Status walk(const List& list) {
+    for (const DeviceStmt& s : list) LATHE_RETURN_IF_ERROR(statement(s));
+    return {};
+  }
+
+  Status statement(const DeviceStmt& s) {
+    const Found& found = found_.at(&s);
+    if (s.kind == Kind::let) names_.set(s.name, names_.of(s.integer));
+    if (s.kind == Kind::take) names_.set(s.name, {{}});
+    if (!found.waits && !found.stores) return {};
+    switch (s.kind) {
+      case Kind::when: {
+        const ir::Interval is = names_.of(s.integer)[0];
+        if (is.lo != is.hi && found.waits) return invalid("rings: {} cannot be followed", print(s.integer));
+        return walk(is.hi == 0 ? s.otherwise : s.body);
+      }
+      case Kind::loop: {
+        LATHE_ASSIGN(int64_t turns, value(s.integer));
+        if (!found.waits) turns = std::min<int64_t>(turns, 1);  // as all of them
+        for (int64_t i = 0; i < turns; ++i) {
+          names_.set(s.name, {{i, i}});
+          LATHE_RETURN_IF_ERROR(walk(s.body));
+        }
+        return {};
+      }
+      case Kind::aligned:
+        return invalid("rings: what addresses are cannot be followed");
+      default:
+        return event(s);
+    }
+  }
+
+  Status event(const DeviceStmt& s) {
+    Event e{s.kind, s.ring, 0, s.groups, {}};
+    const bool of_ring =
+        s.kind == Kind::expect || s.kind == Kind::arrive || s.kind == Kind::await_ring || s.kind == Kind::box;
+    if (of_ring) {
+      LATHE_ASSIGN(e.place, value(s.integer));
+      const int places = p_.rings[static_cast<size_t>(s.ring)].places;
+      if (e.place < 0 || e.place >= places)
+        return invalid("rings: place {} of {}, which has {}", e.place, p_.rings[static_cast<size_t>(s.ring)].name,
+                       places);
+    }
+    if (s.kind == Kind::expect) e.number = s.bytes;
+    if (s.kind == Kind::await_ring) {
+      LATHE_ASSIGN(e.number, value(s.step));
+    }
+    if (s.kind == Kind::box) e.number = 2 * p_.maps[static_cast<size_t>(s.map)].elements();
+    const bool all = s.kind == Kind::box || s.kind == Kind::store || s.kind == Kind::warp;
+    for (size_t i = 0; all && i < s.places.size(); ++i) {
+      const DevicePlace& at = s.places[i];
+      if (!in_ring(at)) continue;
+      const DeviceShared& in = p_.shared[static_cast<size_t>(at.index)];
+      LATHE_ASSIGN(const int64_t offset, value(at.offset));
+      const int64_t one = in.count / p_.rings[static_cast<size_t>(in.ring)].places;
+      const int64_t last = offset + (s.kind == Kind::box ? p_.maps[static_cast<size_t>(s.map)].elements() - 1 : 0);
+      if (offset < 0 || last >= in.count || offset / one != last / one)
+        return invalid("rings: {}[{}..{}] lies in no place of its ring", in.name, offset, last);
+      if (s.kind == Kind::box && offset / one != e.place)
+        return invalid("rings: a box goes to place {} of {}, and arrives at place {}", offset / one, in.name, e.place);
+      e.touched.emplace_back(at.index, offset / one);
+    }
+    out_.push_back(std::move(e));
+    return {};
+  }
+
+  const DeviceProgram& p_;
+  std::map<const DeviceStmt*, Found> found_;
+  ThreadNames names_;
+  std::vector<Event> out_;
+};
+
+bool alike(const std::vector<Event>& a, const std::vector<Event>& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const Event& x, const Event& y) {
+    return x.kind == y.kind && x.ring == y.ring && x.place == y.place && x.number == y.number;
+  });
+}
+
+}  // namespace
+
+static Status check_rings_and_maps(const DeviceProgram& p) {
+  std::set<std::string> names(p.sizes.begin(), p.sizes.end());
+  const auto known = [&](const ir::Expr& e) {
+    bool out = static_cast<bool>(e);
+    if (e)
+      ir::for_each_node(e, [&](const ir::ExprNode& n) {
+        out = out && n.op != ir::Op::k_iter && n.op != ir::Op::k_load &&
+              (n.op != ir::Op::k_symbol || names.count(n.name) != 0);
+      });
+    return out;
+  };
+  for (const DeviceRing& r : p.rings) {
+    if (r.places < 2 || r.places > kMostStages)
+      return invalid("rings: {} has {} places, expected 2..{}", r.name, r.places, kMostStages);
+    if (!known(r.arrivals)) return invalid("rings: it is not known how many threads {} waits for", r.name);
+  }
+  for (const DeviceShared& s : p.shared) {
+    if (s.ring >= 0 && (static_cast<size_t>(s.ring) >= p.rings.size() || !s.swizzled ||
+                        s.count % p.rings[static_cast<size_t>(s.ring)].places != 0))
+      return invalid("rings: {} is not the swizzled places of a ring", s.name);
+  }
+  for (const DeviceMap& m : p.maps) {
+    const size_t dims = m.box.size();
+    if (m.param < 0 || static_cast<size_t>(m.param) >= p.params.size() ||
+        p.params[static_cast<size_t>(m.param)].written || dtype_bytes(p.params[static_cast<size_t>(m.param)].type) != 2)
+      return invalid("rings: {} is no map of elements of 2 bytes that are only read", m.name);
+    if (dims < 1 || dims > static_cast<size_t>(kMostMapDims) || m.sizes.size() != dims || m.strides.size() + 1 != dims)
+      return invalid("rings: {} has {} dimensions, expected 1..{}", m.name, dims, kMostMapDims);
+    for (const int b : m.box) {
+      if (b < 1 || b > kMostBox) return invalid("rings: {} has boxes of {}, expected 1..{}", m.name, b, kMostBox);
+    }
+    if (2 * m.box[0] != kSwizzledLine)
+      return invalid("rings: {} has boxes of {} neighbours, expected {} bytes of them", m.name, m.box[0],
+                     kSwizzledLine);
+    for (const std::vector<ir::Expr>* all : {&m.sizes, &m.strides}) {
+      if (!std::all_of(all->begin(), all->end(), known)) return invalid("rings: sizes of {} are not known", m.name);
+    }
+  }
+  return {};
+}
+
+Status check_shared(const DeviceProgram& p) {
+  int64_t bytes = 0;
+  for (const DeviceRing& r : p.rings) bytes += int64_t{std::min(r.places, kMostStages)} * kRingBytes;
+  for (const DeviceShared& s : p.shared) {
+    if (s.count < 1) return invalid("shared: {} has {} elements", s.name, s.count);
+    if (s.swizzled && (dtype_bytes(s.type) != 2 || 2 * s.count % kSwizzled != 0))
+      return invalid("shared: {} is swizzled, expected whole tiles of {} bytes of elements of 2", s.name, kSwizzled);
+    bytes += DeviceShared{s.name, std::min<int64_t>(s.count, kMostShared), s.type, s.swizzled}.bytes();
+  }
+  if (bytes > kMostShared) return invalid("shared: {} bytes, expected at most {}", bytes, kMostShared);
+  return check_rings_and_maps(p);
+}
+
+Status check_ring_statement(const DeviceProgram& p, const DeviceStmt& s) {
+  if (s.ring < 0 || static_cast<size_t>(s.ring) >= p.rings.size()) return invalid("rings: there is no ring {}", s.ring);
+  if (s.kind != Kind::box) return {};
+  if (s.map < 0 || static_cast<size_t>(s.map) >= p.maps.size()) return invalid("rings: there is no map {}", s.map);
+  const DeviceMap& m = p.maps[static_cast<size_t>(s.map)];
+  if (s.at.size() != m.box.size())
+    return invalid("rings: a box of {} at {} numbers, expected {}", m.name, s.at.size(), m.box.size());
+  if (s.places.size() != 1 || s.places[0].space != Space::shared || s.places[0].index < 0 ||
+      static_cast<size_t>(s.places[0].index) >= p.shared.size())
+    return invalid("rings: a box of {} goes to shared memory", m.name);
+  const DeviceShared& to = p.shared[static_cast<size_t>(s.places[0].index)];
+  if (to.ring != s.ring || to.type != p.params[static_cast<size_t>(m.param)].type)
+    return invalid("rings: {} is no place of {} for a box of {}", to.name, p.rings[static_cast<size_t>(s.ring)].name,
+                   m.name);
+  if (!ir::proves_divisible(s.places[0].offset, kSwizzled / 2, {}))
+    return invalid("rings: a box at {}[{}], and nothing says that it begins at a multiple of {} bytes", to.name,
+                   print(s.places[0].offset), kSwizzled);
+  return {};
+}
+
+Status check_rings(const DeviceProgram& p) {
+  if (p.rings.empty()) return {};
+  int64_t places = 0;
+  for (const DeviceRing& r : p.rings) places = std::max<int64_t>(places, r.places);
+  Follower follower(p);
+  const std::set<int64_t> steps = {0, 1, places - 1, places, places + 1, 2 * places + 1};
+  for (const int64_t mapped : {1, 0}) {
+    for (const int64_t n : steps) {
+      std::vector<std::vector<Event>> events;
+      std::vector<int64_t> arrivals;
+      for (int warp = 0; warp < p.threads / kWarp; ++warp) {
+        for (const int lane : {0, 1}) {
+          LATHE_ASSIGN(std::vector<Event> own,
+                       follower.run(warp * kWarp + lane, std::max<int64_t>(n * kTerms, 1), mapped));
+          events.push_back(std::move(own));
+        }
+        LATHE_ASSIGN(const std::vector<Event> last,
+                     follower.run(warp * kWarp + kWarp - 1, std::max<int64_t>(n * kTerms, 1), mapped));
+        if (!alike(events.back(), last)) return invalid("rings: threads of warp {} go apart", warp);
+      }
+      for (const DeviceRing& r : p.rings) {
+        LATHE_ASSIGN(const int64_t count, follower.value(r.arrivals));
+        arrivals.push_back(count);
+      }
+      LATHE_RETURN_IF_ERROR(Player(p, std::move(events)).run(arrivals));
+    }
+  }
+  return {};
+}
+
+}  // namespace lathe::jit
