@@ -15,7 +15,7 @@
 namespace lathe::ir {
 
 namespace {
-constexpr int kBudget = 256;  // sums looked at in one proof
+constexpr int kBudget = 512;  // sums looked at in one proof
 
 class Prover {
  public:

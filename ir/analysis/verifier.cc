@@ -32,6 +32,7 @@
 
 #include "ir/analysis/canon.h"
 #include "ir/analysis/expr_check.h"
+#include "ir/analysis/filled.h"
 #include "ir/analysis/intrinsics.h"
 #include "ir/analysis/launch_check.h"
 #include "ir/core/made_sums.h"
@@ -72,9 +73,8 @@ class Verifier {
 
   Status run() {
     if (!is_valid_name(kernel_.name)) return invalid("names: '{}' cannot name a kernel", kernel_.name);
-    if (!kernel_.family.empty() && !is_valid_name(kernel_.family)) {
+    if (!kernel_.family.empty() && !is_valid_name(kernel_.family))
       return invalid("names: '{}' cannot name a family", kernel_.family);
-    }
     LATHE_RETURN_IF_ERROR(check_symbols());
     ranges_ = Ranges(kernel_);
     LATHE_RETURN_IF_ERROR(check_buffers());
@@ -291,11 +291,12 @@ class Verifier {
     if (is_input(target->place)) {
       return invalid("parameters: {} is written, it is {}", s.target, place_name(target->place));
     }
-    if (s.index.size() != target->dims.size()) {
+    if (s.index.size() != target->dims.size())
       return invalid("ranks: {} has {} indices, expected {}", s.target, s.index.size(), target->dims.size());
-    }
     ExprChecker expr = checker();
     for (const Expr& e : s.index) LATHE_RETURN_IF_ERROR(expr.check_index(e).with_context(place));
+    // GPUs load only what is not filled. Other code loads under a select all the same.
+    fills_ = s.op == AssignOp::set && &unfilled(s.value) != &s.value && is_launched();
     LATHE_RETURN_IF_ERROR(expr.check(s.value).with_context(place));
     if (s.value->type != target->type) {
       return invalid("types: {} is {}, its value is {}", s.target, dtype_name(target->type), dtype_name(s.value->type));
@@ -331,10 +332,11 @@ class Verifier {
     return {};
   }
 
+  bool is_launched() const { return !scopes_.empty() && scopes_[0]->mark == Mark::grid; }
   void note_thread(const Buffer& b, bool read) {
     if (b.place != Place::stack && b.place != Place::reg && b.place != Place::shared) return;
     // Registers and shared memory of a launch belong to a block: which of its threads has what is for code to settle.
-    const bool launched = b.place != Place::stack && !scopes_.empty() && scopes_[0]->mark == Mark::grid;
+    const bool launched = b.place != Place::stack && is_launched();
     const auto innermost = std::find_if(scopes_.rbegin(), scopes_.rend(), [&](const Stmt* s) {
       return launched ? s->mark == Mark::grid : is_shared_out(s->mark);
     });
@@ -393,10 +395,8 @@ class Verifier {
 
   // Where a < b, and so i < i - a + b.
   bool kept_inside(const Expr& index, const Expr& size, const std::vector<Expr>& holding) const {
-    return std::any_of(holding.begin(), holding.end(), [&](const Expr& c) {
-      return c->op == Op::k_lt && c->args[0]->type == DType::i64 && proves_le(Expr(0), index, ranges_) &&
-             proves_le(simplify(index - c->args[0] + c->args[1], ranges_), size, ranges_);
-    });
+    if (!fills_ || holding.empty() || !proves_le(Expr(0), index, ranges_)) return false;
+    return proves_le(simplify(index - holding[0]->args[0] + holding[0]->args[1], ranges_), size, ranges_);
   }
 
   // Intervals settle most at little cost; the prover knows more of edges.
@@ -486,8 +486,8 @@ class Verifier {
   Ranges ranges_;
   int idle_ = 0;  // enclosing scopes that never run: nothing in them is an access
   std::vector<const Stmt*> scopes_;
-  std::vector<std::pair<Expr, Expr>>
-      inside_;  // indices and sizes: 0 <= index < size was proven where the scopes around run
+  bool fills_ = false;                         // the value that is checked is select(a < b, value, 0) in a launch
+  std::vector<std::pair<Expr, Expr>> inside_;  // 0 <= first < second was proven where the scopes around run
   std::set<std::string> names_, read_, written_;
   std::vector<OwnUse> own_;
   std::string outside_;  // a shared buffer that is used outside of launches

@@ -24,9 +24,9 @@ namespace {
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr uint32_t kAllButSign = 0x7fffffff;
 
-// Whether all that the reduction takes are absolute values of which it keeps the largest. As integers, the bits of floats
-// without a sign are in the order of these, NaN above all; partials have what is left to the largest, so that the least
-// one counts.
+// Whether all that the reduction takes are absolute values of which it keeps the largest. As integers, the bits of
+// floats without a sign are in the order of these, NaN above all; partials have what is left to the largest, so that
+// the least one counts.
 template <class Reduction>
 bool takes_sizes(const Reduction& r) {
   bool sizes = r.op == AssignOp::max;

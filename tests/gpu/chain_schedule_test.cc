@@ -127,7 +127,11 @@ TEST(LaunchCut, RefusesWhatIsNoLaunch) {
   EXPECT_EQ(why("kernel k(x: f32[9] in, y: f32[9] out)\n  h: f32[9] stack\n  for i < 9 @grid:\n    h[i] = x[i]\n"
                 "    y[i] = h[i]\n"),
             "launch i: h is a stack buffer, expected heap, registers or shared memory");
+  // As many blocks as such a scope can have, up to 64, of which those past its extent do nothing.
   EXPECT_EQ(why("kernel k(x: f32[9, 9] in, y: f32[9, 9] out)\n  for i < 9 @grid:\n    for j < i + 1 @grid:\n"
+                "      y[i, j] = x[i, j]\n"),
+            "");
+  EXPECT_EQ(why("kernel k(x: f32[99, 99] in, y: f32[99, 99] out)\n  for i < 99 @grid:\n    for j < i + 1 @grid:\n"
                 "      y[i, j] = x[i, j]\n"),
             "launch i: the extent of j is no expression of symbols");
 }

@@ -95,6 +95,20 @@ TEST(SafeKernel, EmptyRangesAndScopesThatRunAreUnderstood) {
   EXPECT_TRUE(check_safe(tail, tail).ok()) << check_safe(tail, tail).to_string();
 }
 
+// Six scopes of a product on groups of warps, whose tiles go eight below each other.
+TEST(SafeKernel, TilesInTilesStayInside) {
+  const ir::Kernel tiles = parsed(R"(kernel tiles(x: f32[1] in, y: f32[D] out) where D in 1..1099511627776
+  for g < ceildiv(D, 1024):
+    for h < min(8, ceildiv(D, 128) - 8*g):
+      for w < ceildiv(min(128, D - 1024*g - 128*h), 64):
+        for q < ceildiv(min(64, min(128, D - 1024*g - 128*h) - 64*w), 16):
+          for o < ceildiv(min(16, min(64, min(128, D - 1024*g - 128*h) - 64*w) - 16*q), 8):
+            for l < min(8, min(16, min(64, min(128, D - 1024*g - 128*h) - 64*w) - 16*q) - 8*o):
+              y[1024*g + 128*h + 64*w + 16*q + 8*o + l] = x[0]
+)");
+  EXPECT_TRUE(check_safe(tiles, tiles).ok()) << check_safe(tiles, tiles).to_string();
+}
+
 // What an input may hold is what proofs know of it, and all that they know.
 TEST(SafeKernel, LoadedIndicesStayInsideByTheirRange) {
   const std::string rows =

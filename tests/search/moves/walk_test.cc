@@ -10,14 +10,14 @@
 namespace lathe::search {
 namespace {
 
-constexpr int kShards = test::repetitions(10), kWalksPerShard = 2200;
+constexpr int kShards = test::repetitions(10), kWalksPerShard = 4000;
 constexpr int kMutationWalks = 2000;
 
 class RandomWalk : public testing::TestWithParam<int> {};
 
 TEST_P(RandomWalk, KeepsTheValues) {
   const std::vector<WalkKernel> kernels = walk_kernels(true);
-  ASSERT_EQ(kernels.size(), 13u);
+  ASSERT_EQ(kernels.size(), 14u);
   std::map<std::string, int> applied;
   for (int i = 0; i < kWalksPerShard; ++i) {
     const auto seed = static_cast<uint64_t>(GetParam()) * kWalksPerShard + static_cast<uint64_t>(i);
