@@ -9,16 +9,6 @@ target_link_options(lathe_shared PRIVATE -Wl,--exclude-libs,ALL -Wl,-z,defs -Wl,
 set_target_properties(lathe_shared PROPERTIES OUTPUT_NAME lathe EXPORT_NAME lathe VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR}
   LINK_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/exports.map)
 
-# The functions that a first resolve calls lie side by side, so that fewer pages are mapped. Names that are gone match
-# nothing: a list that is out of date costs time only. valgrind does not see into functions that are not in .text.
-option(LATHE_ORDER_FUNCTIONS "let GNU ld put the functions that a first resolve calls side by side" ON)
-execute_process(COMMAND sh -c "${CMAKE_CXX_COMPILER} ${CMAKE_CXX_FLAGS} ${CMAKE_SHARED_LINKER_FLAGS} -Wl,--version"
-  OUTPUT_VARIABLE linker ERROR_QUIET)
-if(LATHE_ORDER_FUNCTIONS AND linker MATCHES "GNU ld")
-  target_link_options(lathe_shared PRIVATE -Wl,-T,${CMAKE_CURRENT_SOURCE_DIR}/first_resolve.ld)
-  set_property(TARGET lathe_shared APPEND PROPERTY LINK_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/first_resolve.ld)
-endif()
-
 add_library(lathe_headers INTERFACE)
 set_target_properties(lathe_headers PROPERTIES EXPORT_NAME headers)
 target_include_directories(lathe_headers INTERFACE $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}/include>
