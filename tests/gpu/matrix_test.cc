@@ -14,7 +14,7 @@
 #include "search/cut/launch_cut.h"
 #include "search/gpu/choice/device_candidates.h"
 #include "tests/gpu/chains.h"
-#include "tests/gpu/real_nvrtc.h"
+#include "tests/gpu/counted_kernels.h"
 #include "tests/gpu/temp_store.h"
 #include "tests/gpu/tensor/tensor_products.h"
 
@@ -46,7 +46,7 @@ std::map<std::string, bool> leaves_of(const Form& form, const ir::GpuTarget& tar
   return out;
 }
 
-class CompileMatrix : public WithNvrtc<testing::Test> {
+class CompileMatrix : public CountedKernels<testing::Test> {
  protected:
   ir::Result<jit::CompiledKernel> compile(const std::string& leaf, const ir::GpuTarget& target) const {
     const auto program = jit::lower_device({kernel_of(leaf), leaf});
@@ -56,32 +56,16 @@ class CompileMatrix : public WithNvrtc<testing::Test> {
 };
 
 TEST_F(CompileMatrix, EveryCandidateOnEveryGpu) {
-  int kernels = 0, spills = 0, warnings = 0, opcode_failures = 0;
   for (const std::string_view gpu : ir::gpu_target_names()) {
     const ir::GpuTarget target = *ir::find_gpu_target(gpu);
     for (const Form& form : kForms) {
       for (const auto& [leaf, wide] : leaves_of(form, target)) {
-        const auto made = compile(leaf, target);
-        ++kernels;
-        EXPECT_TRUE(made.ok()) << gpu << ": " << made.status().message() << "\n" << leaf;
-        if (!made.ok()) {
-          ++(made.status().message().find("spill") != std::string::npos ? spills : warnings);
-          continue;
-        }
-        warnings += !made->log.empty();
-        const bool as_predicted = made->info.local == 0 && made->info.stores.bits128 > 0 &&
-                                  (!wide || made->info.loads.bits128 > 0) && made->info.sm == target.sm;
-        opcode_failures += !as_predicted;
-        EXPECT_TRUE(as_predicted) << gpu << "\n" << leaf;
-        EXPECT_EQ(made->log, "") << gpu << "\n" << leaf;
+        const auto made = compiled({kernel_of(leaf), leaf}, target, leaf);
+        if (made) expect_predicted(made->stores.bits128 > 0 && (!wide || made->loads.bits128 > 0), leaf);
       }
     }
   }
-  EXPECT_GE(kernels, 24);
-  RecordProperty("kernels", kernels);
-  RecordProperty("spills", spills);
-  RecordProperty("warnings", warnings);
-  RecordProperty("opcode_failures", opcode_failures);
+  EXPECT_GE(kernels(), 24);
 }
 
 std::string disassembler() {

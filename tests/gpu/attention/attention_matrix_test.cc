@@ -4,18 +4,16 @@
 #include <gtest/gtest.h>
 
 #include "ir/analysis/analysis.h"
-#include "jit/cuda/compile/nvrtc.h"
-#include "jit/cuda/lower/lower_device.h"
 #include "search/cut/launch_cut.h"
 #include "search/gpu/attention/attention_schedule.h"
 #include "tests/gpu/attention/attention_kernels.h"
 #include "tests/gpu/chains.h"
-#include "tests/gpu/real_nvrtc.h"
+#include "tests/gpu/counted_kernels.h"
 
 namespace lathe::test {
 namespace {
 
-class AttentionMatrix : public WithNvrtc<testing::TestWithParam<const char*>> {};
+class AttentionMatrix : public CountedKernels<testing::TestWithParam<const char*>> {};
 
 TEST_P(AttentionMatrix, CompilesWithoutSpills) {
   const AttentionText forms[] = {{"bf16", 32, 8, 128, 128},
@@ -24,7 +22,6 @@ TEST_P(AttentionMatrix, CompilesWithoutSpills) {
                                  {"bf16", 8, 8, 128, 128, true, false, true, true},
                                  {"bf16", 16, 1, 576, 512, true, false, true},
                                  {"f32", 12, 12, 80, 80}};
-  int kernels = 0, spills = 0, warnings = 0, opcode_failures = 0;
   const ir::GpuTarget target = *ir::find_gpu_target(GetParam());
   for (const AttentionText& form : forms) {
     const search::GeneralKernel general = search::general_kernel(kernel_of(attention_text(form)));
@@ -35,31 +32,16 @@ TEST_P(AttentionMatrix, CompilesWithoutSpills) {
       const auto cut = search::cut_launches(made->kernel);
       ASSERT_TRUE(cut.ok()) << cut.status().to_string();
       for (const ir::Leaf& leaf : cut->leaves) {
-        const auto program = jit::lower_device(leaf);
-        ASSERT_TRUE(program.ok()) << program.status().to_string();
-        const auto code = nvrtc->compile(*program, "lathe_leaf", target);
-        ++kernels;
-        const std::string what = std::string(GetParam()) + "\n" + to_text(made->schedule);
-        EXPECT_TRUE(code.ok()) << code.status().message() << what;
-        if (!code.ok()) {
-          ++(code.status().message().find("spill") != std::string::npos ? spills : warnings);
-          continue;
-        }
-        warnings += !code->log.empty();
+        const std::string what = to_text(made->schedule);
+        const auto code = compiled(leaf, target, what);
         // Keys and values by 16 bytes.
-        const bool first = &leaf == &cut->leaves[0];
-        const bool as_predicted = code->info.local == 0 && (!first || code->info.loads.bits128 >= 2);
-        opcode_failures += !as_predicted;
-        EXPECT_TRUE(as_predicted) << code->info.loads.bits128 << " loads of 16 bytes\n" << what;
-        EXPECT_EQ(code->log, "") << what;
+        if (code && &leaf == &cut->leaves[0])
+          expect_predicted(code->loads.bits128 >= 2,
+                           fmt::format("{} loads of 16 bytes\n{}", code->loads.bits128, what));
       }
     }
   }
-  EXPECT_GE(kernels, 15);
-  RecordProperty("kernels", kernels);
-  RecordProperty("spills", spills);
-  RecordProperty("warnings", warnings);
-  RecordProperty("opcode_failures", opcode_failures);
+  EXPECT_GE(kernels(), 15);
 }
 INSTANTIATE_TEST_SUITE_P(Gpu, AttentionMatrix, testing::Values("a100", "l40s", "h200", "rtx5090"),
                          [](const auto& info) { return std::string(info.param); });

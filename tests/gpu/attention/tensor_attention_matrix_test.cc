@@ -4,18 +4,16 @@
 #include <gtest/gtest.h>
 
 #include "ir/analysis/analysis.h"
-#include "jit/cuda/compile/nvrtc.h"
-#include "jit/cuda/lower/lower_device.h"
 #include "search/cut/launch_cut.h"
 #include "search/gpu/attention/tensor_attention.h"
 #include "tests/gpu/attention/attention_kernels.h"
 #include "tests/gpu/chains.h"
-#include "tests/gpu/real_nvrtc.h"
+#include "tests/gpu/counted_kernels.h"
 
 namespace lathe::test {
 namespace {
 
-class TensorAttentionMatrix : public WithNvrtc<testing::TestWithParam<const char*>> {};
+class TensorAttentionMatrix : public CountedKernels<testing::TestWithParam<const char*>> {};
 
 TEST_P(TensorAttentionMatrix, CompilesAsPredicted) {
   struct Form {
@@ -32,7 +30,6 @@ TEST_P(TensorAttentionMatrix, CompilesAsPredicted) {
                         {{"bf16", 32, 8, 64, 64}, {128, 64, 2, true}},
                         {{"bf16", 32, 4, 128, 128, true, false, true}, {64, 64, 2}},
                         {{"f16", 8, 8, 128, 128, true, false, true, true}, {64, 64, 2}}};
-  int kernels = 0, spills = 0, warnings = 0, opcode_failures = 0;
   const ir::GpuTarget target = *ir::find_gpu_target(GetParam());
   for (const Form& form : forms) {
     const search::AttentionTile& t = form.tile;
@@ -43,18 +40,9 @@ TEST_P(TensorAttentionMatrix, CompilesAsPredicted) {
     ASSERT_TRUE(made.ok()) << made.status().to_string();
     const auto cut = search::cut_launches(made->kernel);
     ASSERT_TRUE(cut.ok() && cut->leaves.size() == 1) << cut.status().to_string();
-    const auto program = jit::lower_device(cut->leaves[0]);
-    ASSERT_TRUE(program.ok()) << program.status().to_string();
-    const auto code = nvrtc->compile(*program, "lathe_leaf", target);
-    ++kernels;
-    const std::string what = std::string(GetParam()) + "\n" + to_text(made->schedule);
-    EXPECT_TRUE(code.ok()) << code.status().message() << what;
-    if (!code.ok()) {
-      ++(code.status().message().find("spill") != std::string::npos ? spills : warnings);
-      continue;
-    }
-    warnings += !code->log.empty();
-    EXPECT_EQ(code->log, "") << what;
+    const std::string what = to_text(made->schedule);
+    const auto code = compiled(cut->leaves[0], target, what);
+    if (!code) continue;
     // Of a block of keys, once more for the last blocks where there are stages; queries are read once, or with each.
     const int64_t bodies = t.stages > 1 ? 2 : 1, squares = t.keys / 16;
     const bool kept = depth <= 128;
@@ -63,18 +51,11 @@ TEST_P(TensorAttentionMatrix, CompilesAsPredicted) {
                           (kept ? depth / 16 : 0);
     const auto of = [&](int64_t line) { return (t.keys * line / 8 + t.threads() - 1) / t.threads(); };
     const int64_t copies = t.stages == 1 ? 0 : (of(depth) + of(columns)) * t.stages;
-    const jit::CubinInfo& info = code->info;
-    const bool as_predicted =
-        info.local == 0 && info.mma == products && info.matrix_loads == reads && info.async_copies == copies;
-    opcode_failures += !as_predicted;
-    EXPECT_TRUE(as_predicted) << info.mma << " products of " << products << ", " << info.matrix_loads << " squares of "
-                              << reads << ", " << info.async_copies << " copies of " << copies << what;
+    expect_predicted(code->mma == products && code->matrix_loads == reads && code->async_copies == copies,
+                     fmt::format("{} products of {}, {} squares of {}, {} copies of {}\n{}", code->mma, products,
+                                 code->matrix_loads, reads, code->async_copies, copies, what));
   }
-  EXPECT_GE(kernels, 5);
-  RecordProperty("kernels", kernels);
-  RecordProperty("spills", spills);
-  RecordProperty("warnings", warnings);
-  RecordProperty("opcode_failures", opcode_failures);
+  EXPECT_GE(kernels(), 5);
 }
 INSTANTIATE_TEST_SUITE_P(Gpu, TensorAttentionMatrix, testing::Values("a100", "l40s", "h200", "rtx5090"),
                          [](const auto& info) { return std::string(info.param); });

@@ -3,13 +3,11 @@
 #include <gtest/gtest.h>
 
 #include "ir/analysis/analysis.h"
-#include "jit/cuda/compile/nvrtc.h"
 #include "jit/cuda/cuda_text.h"
-#include "jit/cuda/lower/lower_device.h"
 #include "search/cut/launch_cut.h"
 #include "search/gpu/choice/device_schedules.h"
 #include "tests/gpu/chains.h"
-#include "tests/gpu/real_nvrtc.h"
+#include "tests/gpu/counted_kernels.h"
 
 namespace lathe::test {
 
@@ -89,12 +87,11 @@ struct MatrixForm {
 };
 
 // By the real compiler, for each architecture of the table: no spills, no warnings. Counts what it did.
-class KernelMatrix : public WithNvrtc<testing::TestWithParam<const char*>> {
+class KernelMatrix : public CountedKernels<testing::TestWithParam<const char*>> {
  protected:
   void compile_all(const std::vector<MatrixForm>& forms) {
     const char* gpu = GetParam();
     const ir::GpuTarget target = *ir::find_gpu_target(gpu);
-    int kernels = 0, spills = 0, warnings = 0, opcode_failures = 0;
     for (const MatrixForm& form : forms) {
       const search::GeneralKernel general = search::general_kernel(kernel_of(form.text));
       const auto made = best_of(general, form.dims, gpu);
@@ -103,27 +100,12 @@ class KernelMatrix : public WithNvrtc<testing::TestWithParam<const char*>> {
       ASSERT_TRUE(cut.ok()) << cut.status().to_string();
       int wide = 0;
       for (const ir::Leaf& leaf : cut->leaves) {
-        const auto program = jit::lower_device(leaf);
-        ASSERT_TRUE(program.ok()) << program.status().to_string() << leaf.text;
-        const auto code = nvrtc->compile(*program, "lathe_leaf", target);
-        ++kernels;
-        EXPECT_TRUE(code.ok()) << gpu << ": " << code.status().message() << "\n" << leaf.text << print(*program);
-        if (!code.ok()) {
-          ++(code.status().message().find("spill") != std::string::npos ? spills : warnings);
-          continue;
-        }
-        EXPECT_EQ(code->log, "") << gpu << "\n" << leaf.text;
-        EXPECT_EQ(code->info.local, 0) << gpu << "\n" << leaf.text;
-        warnings += !code->log.empty();
-        wide += code->info.loads.bits128 + code->info.loads.bits64;
+        const auto code = compiled(leaf, target, leaf.text);
+        if (code) wide += code->loads.bits128 + code->loads.bits64;
       }
-      EXPECT_GE(wide, form.wide) << gpu << "\n" << form.text;
-      opcode_failures += wide < form.wide;
+      expect_predicted(wide >= form.wide,
+                       fmt::format("{} wide loads of {} on {}\n{}", wide, form.wide, gpu, form.text));
     }
-    RecordProperty("kernels", kernels);
-    RecordProperty("spills", spills);
-    RecordProperty("warnings", warnings);
-    RecordProperty("opcode_failures", opcode_failures);
   }
 };
 

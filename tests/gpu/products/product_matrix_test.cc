@@ -7,43 +7,29 @@
 #include <bit>
 
 #include "ir/analysis/analysis.h"
-#include "jit/cuda/compile/nvrtc.h"
 #include "jit/cuda/cuda_text.h"
-#include "jit/cuda/lower/lower_device.h"
 #include "search/cut/launch_cut.h"
 #include "search/gpu/gemv_schedule.h"
 #include "search/gpu/product_schedule.h"
 #include "tests/gpu/chains.h"
+#include "tests/gpu/counted_kernels.h"
 #include "tests/gpu/emulated.h"
-#include "tests/gpu/real_nvrtc.h"
 #include "tests/gpu/tensor/tensor_products.h"
 
 namespace lathe::test {
 namespace {
 
-class ProductMatrix : public WithNvrtc<testing::TestWithParam<const char*>> {
+class ProductMatrix : public CountedKernels<testing::TestWithParam<const char*>> {
  protected:
   // Of each launch; empty where one does not compile.
-  std::vector<jit::CubinInfo> compiled(const search::Scheduled& made) {
-    const ir::GpuTarget target = *ir::find_gpu_target(GetParam());
+  std::vector<jit::CubinInfo> launches_of(const search::Scheduled& made) {
     const auto cut = search::cut_launches(made.kernel);
     EXPECT_TRUE(cut.ok()) << cut.status().to_string();
     std::vector<jit::CubinInfo> out;
     for (const ir::Leaf& leaf : cut->leaves) {
-      const auto program = jit::lower_device(leaf);
-      EXPECT_TRUE(program.ok()) << program.status().to_string() << leaf.text;
-      const auto code = nvrtc->compile(*program, "lathe_leaf", target);
-      ++kernels_;
-      EXPECT_TRUE(code.ok()) << code.status().message() << what(made);
-      if (!code.ok()) {
-        ++(code.status().message().find("spill") != std::string::npos ? spills_ : warnings_);
-        return {};
-      }
-      EXPECT_EQ(code->log, "") << what(made);
-      EXPECT_EQ(code->info.local, 0) << what(made);
-      EXPECT_EQ(code->info.sm, target.sm);
-      warnings_ += !code->log.empty();
-      out.push_back(code->info);
+      const auto code = compiled(leaf, *ir::find_gpu_target(GetParam()), what(made));
+      if (!code) return {};
+      out.push_back(*code);
     }
     return out;
   }
@@ -58,16 +44,9 @@ class ProductMatrix : public WithNvrtc<testing::TestWithParam<const char*>> {
     if (shared) expect(launches[1].loads.bits128, 4 + others, "loads of parts", made);
   }
   void expect(int64_t got, int64_t want, const char* of, const search::Scheduled& made) {
-    EXPECT_EQ(got, want) << of << what(made);
-    opcode_failures_ += got != want;
+    expect_predicted(got == want, fmt::format("{} {} of {}{}", got, of, want, what(made)));
   }
-  void TearDown() override {
-    RecordProperty("kernels", kernels_);
-    RecordProperty("spills", spills_);
-    RecordProperty("warnings", warnings_);
-    RecordProperty("opcode_failures", opcode_failures_);
-  }
-  int kernels_ = 0, spills_ = 0, warnings_ = 0, opcode_failures_ = 0, shared_ = 0;
+  int shared_ = 0;
 };
 
 TEST_P(ProductMatrix, FewLinesAreLoadedSeveralVectorsAtOnce) {
@@ -95,7 +74,7 @@ TEST_P(ProductMatrix, FewLinesAreLoadedSeveralVectorsAtOnce) {
     const ir::SymbolValues sizes = sizes_of(general, {{"M", form.m}, {"N", form.n}, {"K", form.k}});
     const auto made = search::gemv_schedule(general, sizes, target);
     ASSERT_TRUE(made.ok()) << made.status().to_string() << form.text;
-    const std::vector<jit::CubinInfo> launches = compiled(*made);
+    const std::vector<jit::CubinInfo> launches = launches_of(*made);
     if (launches.empty()) continue;
     expect_parts(launches, form.shared, form.biased, *made);
     const int64_t at_once = made->schedule.knobs.at("at_once"), few = made->schedule.knobs.at("few");
@@ -127,7 +106,7 @@ TEST_P(ProductMatrix, TilesWhoseSumsBlocksShare) {
     const search::ProductTile& t = tiles->front();
     const auto made = search::product_schedule(general, t);
     ASSERT_TRUE(made.ok()) << made.status().to_string();
-    const std::vector<jit::CubinInfo> launches = compiled(*made);
+    const std::vector<jit::CubinInfo> launches = launches_of(*made);
     if (launches.empty()) continue;
     expect_parts(launches, t.terms > 0, 1, *made);
     const jit::CubinInfo& info = launches[0];

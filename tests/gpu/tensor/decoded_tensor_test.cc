@@ -6,15 +6,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "jit/cuda/compile/nvrtc.h"
 #include "jit/cuda/lower/lower_device.h"
 #include "ops/quant_formats.h"
 #include "search/cut/launch_cut.h"
 #include "tests/gpu/chains.h"
+#include "tests/gpu/counted_kernels.h"
 #include "tests/gpu/emulated.h"
 #include "tests/gpu/integers/quantised_kernels.h"
 #include "tests/gpu/memory/mutations.h"
-#include "tests/gpu/real_nvrtc.h"
 #include "tests/gpu/tensor/tensor_products.h"
 
 namespace lathe::test {
@@ -117,12 +116,9 @@ TEST(DecodedTensor, Refuses) {
   EXPECT_THAT(few.status().message(), HasSubstr("8 rows, expected more than 8"));
 }
 
-class DecodedTensorMatrix : public WithNvrtc<testing::TestWithParam<const char*>> {};
+class DecodedTensorMatrix : public CountedKernels<testing::TestWithParam<const char*>> {};
 TEST_P(DecodedTensorMatrix, CompilesAsPredicted) {
-  int kernels = 0, spills = 0, warnings = 0, opcode_failures = 0;
   const ir::GpuTarget target = *ir::find_gpu_target(GetParam());
-  jit::CompileLimits patient;  // other tests may run beside this one
-  patient.most_ms = 60'000;
   for (const char* format : {"q4_0", "q4_k", "gptq"}) {
     for (const int64_t rows : {16, 1000}) {
       const search::GeneralKernel general = general_of(format, 4096, 4096);
@@ -131,29 +127,15 @@ TEST_P(DecodedTensorMatrix, CompilesAsPredicted) {
       const TensorTile& t = tiles->front();
       const auto made = search::decoded_tensor(general, t);
       ASSERT_TRUE(made.ok()) << made.status().to_string();
-      const auto program = jit::lower_device(search::cut_launches(made->kernel)->leaves[0]);
-      ASSERT_TRUE(program.ok()) << program.status().to_string();
-      const auto code = nvrtc->compile(*program, "lathe_leaf", target, patient);
-      ++kernels;
-      const std::string what = std::string(GetParam()) + "\n" + to_text(made->schedule);
-      EXPECT_TRUE(code.ok()) << code.status().message() << what;
-      if (!code.ok()) {
-        ++(code.status().message().find("spill") != std::string::npos ? spills : warnings);
-        continue;
-      }
-      EXPECT_EQ(code->log, "") << what;
+      const std::string what = to_text(made->schedule);
+      const auto code = compiled(search::cut_launches(made->kernel)->leaves[0], target, what);
+      if (!code) continue;
       // Three products for each square of the result, of 32 terms, in the loop and of the last step.
-      const auto products = static_cast<int>(t.warp_rows / 16 * (t.warp_columns / 8) * 2 * 3 * 2);
-      EXPECT_EQ(code->info.mma, products) << what;
-      EXPECT_EQ(code->info.local, 0) << what;
-      EXPECT_GT(code->info.matrix_loads, 0) << what;
-      opcode_failures += code->info.mma == products && code->info.local == 0 ? 0 : 1;
+      const int64_t products = t.warp_rows / 16 * (t.warp_columns / 8) * 2 * 3 * 2;
+      expect_predicted(code->mma == products && code->matrix_loads > 0,
+                       fmt::format("{} products of {}, {} squares\n{}", code->mma, products, code->matrix_loads, what));
     }
   }
-  RecordProperty("kernels", kernels);
-  RecordProperty("spills", spills);
-  RecordProperty("warnings", warnings);
-  RecordProperty("opcode_failures", opcode_failures);
 }
 INSTANTIATE_TEST_SUITE_P(Gpu, DecodedTensorMatrix, testing::Values("a100", "h200"),
                          [](const auto& info) { return std::string(info.param); });

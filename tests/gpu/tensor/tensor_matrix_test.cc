@@ -4,20 +4,18 @@
 #include <gtest/gtest.h>
 
 #include "ir/analysis/analysis.h"
-#include "jit/cuda/compile/nvrtc.h"
 #include "jit/cuda/cuda_text.h"
-#include "jit/cuda/lower/lower_device.h"
 #include "search/cut/launch_cut.h"
 #include "search/gpu/tensor/tensor_schedule.h"
 #include "tests/gpu/chains.h"
-#include "tests/gpu/real_nvrtc.h"
+#include "tests/gpu/counted_kernels.h"
 #include "tests/gpu/tensor/tensor_opcodes.h"
 #include "tests/gpu/tensor/tensor_products.h"
 
 namespace lathe::test {
 namespace {
 
-class TensorMatrix : public WithNvrtc<testing::TestWithParam<const char*>> {};
+class TensorMatrix : public CountedKernels<testing::TestWithParam<const char*>> {};
 
 TEST_P(TensorMatrix, CompilesAsPredicted) {
   struct Form {
@@ -36,9 +34,7 @@ TEST_P(TensorMatrix, CompilesAsPredicted) {
                         {tensor_product("f16", true, true), 1, 2048, 2048, 512, true},
                         {kTensorFused, 1, 1024, 4096, 1024, false}};
   int shared = 0;  // products whose sums blocks share
-  int kernels = 0, spills = 0, warnings = 0, opcode_failures = 0;
-  const char* gpu = GetParam();
-  const ir::GpuTarget target = *ir::find_gpu_target(gpu);
+  const ir::GpuTarget target = *ir::find_gpu_target(GetParam());
   for (const Form& form : forms) {
     const search::GeneralKernel general = search::general_kernel(kernel_of(form.text));
     ir::SymbolValues sizes;
@@ -52,40 +48,20 @@ TEST_P(TensorMatrix, CompilesAsPredicted) {
       ASSERT_TRUE(made.ok()) << made.status().to_string();
       const auto cut = search::cut_launches(made->kernel);
       ASSERT_EQ(cut->leaves.size(), t.terms > 0 ? 2u : 1u);
+      const std::string what = to_text(made->schedule);
       if (t.terms > 0) {  // what adds up parts
-        const auto adds = jit::lower_device(cut->leaves[1]);
-        ASSERT_TRUE(adds.ok()) << adds.status().to_string();
-        const auto code = nvrtc->compile(*adds, "lathe_leaf", target);
-        ++kernels;
-        EXPECT_TRUE(code.ok() && code->info.local == 0 && code->info.loads.bits128 > 0 && code->log.empty())
-            << code.status().message() << to_text(made->schedule);
+        const auto adds = compiled(cut->leaves[1], target, what);
+        if (adds) expect_predicted(adds->loads.bits128 > 0, "parts by 16 bytes\n" + what);
         ++shared;
       }
-      const auto program = jit::lower_device(cut->leaves[0]);
-      ASSERT_TRUE(program.ok()) << program.status().to_string();
-      const auto code = nvrtc->compile(*program, "lathe_leaf", target);
-      ++kernels;
-      const std::string what = std::string(gpu) + "\n" + to_text(made->schedule);
-      EXPECT_TRUE(code.ok()) << code.status().message() << what;
-      if (!code.ok()) {
-        ++(code.status().message().find("spill") != std::string::npos ? spills : warnings);
-        continue;
-      }
-      warnings += !code->log.empty();
       EXPECT_EQ(t.stages > 1, form.copied) << what;
-      const std::string wrong = not_as_predicted(code->info, t);
-      opcode_failures += wrong.empty() && code->info.sm == target.sm ? 0 : 1;
-      EXPECT_EQ(wrong, "") << what;
-      EXPECT_EQ(code->info.sm, target.sm) << what;
-      EXPECT_EQ(code->log, "") << what;
+      const auto code = compiled(cut->leaves[0], target, what);
+      const std::string wrong = code ? not_as_predicted(*code, t) : "";
+      expect_predicted(wrong.empty(), wrong + "\n" + what);
     }
   }
-  EXPECT_GE(kernels, 12);
+  EXPECT_GE(kernels(), 12);
   EXPECT_GE(shared, 1);
-  RecordProperty("kernels", kernels);
-  RecordProperty("spills", spills);
-  RecordProperty("warnings", warnings);
-  RecordProperty("opcode_failures", opcode_failures);
 }
 INSTANTIATE_TEST_SUITE_P(Gpu, TensorMatrix, testing::Values("a100", "l40s", "h200", "rtx5090"),
                          [](const auto& info) { return std::string(info.param); });
