@@ -44,7 +44,7 @@ class BoundCudaLaunch final : public BoundExecutable {
         args[n++] = static_cast<uint64_t>(reinterpret_cast<uintptr_t>(at));
       }
       for (const int64_t e : s.sizes) args[n++] = static_cast<uint64_t>(e);
-      (void)put_maps(device_.driver().cuTensorMapEncodeTiled, s.maps, args, args, n);
+      put_maps(device_.driver().cuTensorMapEncodeTiled, s.maps, args, args, n);
       LATHE_RETURN_IF_ERROR(device_.launch(s.kernel, s.blocks, s.threads, s.shared, args, stream));
     }
     return {};

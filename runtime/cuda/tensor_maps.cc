@@ -32,9 +32,9 @@ Result<std::vector<BoundMap>> bind_maps(const std::vector<jit::DeviceMap>& maps,
   return out;
 }
 
-size_t put_maps(EncodeMap encode, const std::vector<BoundMap>& maps, const uint64_t* addresses, uint64_t* args,
-                size_t n) {
-  if (maps.empty()) return n;
+void put_maps(EncodeMap encode, const std::vector<BoundMap>& maps, const uint64_t* addresses, uint64_t* args,
+              size_t n) {
+  if (maps.empty()) return;
   constexpr uint32_t kSteps[jit::kMostMapDims] = {1, 1, 1, 1, 1};
   constexpr size_t kAligned = jit::kMapAligned / sizeof(uint64_t);
   uint64_t& mapped = args[n];
@@ -52,7 +52,6 @@ size_t put_maps(EncodeMap encode, const std::vector<BoundMap>& maps, const uint6
     if (error != 0) mapped = 0;  // it begins or steps at no multiple of 16 bytes, or has no elements: threads copy
     n += kMapWords;
   }
-  return n;
 }
 
 }  // namespace lathe::runtime

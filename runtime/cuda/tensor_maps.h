@@ -20,9 +20,8 @@ ir::Result<std::vector<BoundMap>> bind_maps(const std::vector<jit::DeviceMap>& m
 
 using EncodeMap = decltype(CudaDriver::cuTensorMapEncodeTiled);
 // Puts what follows the sizes of a launch behind args[n]: whether all operands have maps, and the maps, aligned as they
-// must be if args is. addresses: of the kernel's parameters. Returns where it ends.
-size_t put_maps(EncodeMap encode, const std::vector<BoundMap>& maps, const uint64_t* addresses, uint64_t* args,
-                size_t n);
+// must be if args is. addresses: of the kernel's parameters.
+void put_maps(EncodeMap encode, const std::vector<BoundMap>& maps, const uint64_t* addresses, uint64_t* args, size_t n);
 inline constexpr size_t kMapWords = jit::kMapBytes / sizeof(uint64_t), kMostMaps = 8;
 
 }  // namespace lathe::runtime

@@ -26,6 +26,9 @@ struct AttentionParts {
   const std::string& products() const { return depth->body[0].target; }
   const std::string& powered() const { return powers->body[0].target; }
   const std::string& sums() const { return values->body[0].target; }
+  const std::string& maximum() const { return scores->body[3].target; }
+  const std::string& total() const { return powers->body[1].target; }
+  const std::string& inverse() const { return row->body[4].target; }
 };
 // Points into the kernel; nothing where it has other loops.
 AttentionParts attention_parts(const ir::Kernel& kernel);

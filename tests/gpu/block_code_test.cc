@@ -102,7 +102,7 @@ TEST(BlockCode, EveryBarrierIsNeeded) {
     ir::SymbolValues symbols;
     int barriers;
   };
-  int planted = 0, caught = 0;
+  PlantedBugs bugs;
   for (const Case& c : {Case{kTurned, {{"M", 2}, {"N", 64}}, 1}, Case{kTurns, {{"M", 2}, {"N", 96}}, 2},
                         Case{softmax(64, 2), {{"M", 3}, {"N", 512}}, 2}}) {
     const DeviceProgram whole = lowered(c.text);
@@ -114,12 +114,9 @@ TEST(BlockCode, EveryBarrierIsNeeded) {
       const std::string why = failure_of(broken, kernel_of(c.text), c.symbols), found = verify(broken).message();
       EXPECT_THAT(why, HasSubstr("no barrier is between them")) << b;
       EXPECT_THAT(found, HasSubstr("no barrier is between them")) << b;
-      ++planted;
-      caught += why.empty() || found.empty() ? 0 : 1;
+      bugs.plant(fmt::format("barrier {}", b), !why.empty() && !found.empty());
     }
   }
-  RecordProperty("planted", planted);
-  RecordProperty("caught", caught);
 }
 
 TEST(BlockCode, IsWrittenOut) {

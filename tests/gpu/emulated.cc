@@ -157,8 +157,8 @@ std::string run(const ir::LaunchKernel& cut, const std::vector<jit::DeviceProgra
     const auto& maps = programs[static_cast<size_t>(l.leaf)].maps;
     std::copy(args.begin(), args.end(), words);
     std::vector<int64_t> sizes(args.begin() + static_cast<std::ptrdiff_t>(l.operands.size()), args.end());
-    (void)runtime::put_maps(way.mapped ? encode_map : no_map, runtime::bind_maps(maps, sizes).value(), args.data(),
-                            words, args.size());
+    runtime::put_maps(way.mapped ? encode_map : no_map, runtime::bind_maps(maps, sizes).value(), args.data(), words,
+                      args.size());
     kernel->ask_for_shared(jit::dynamic_shared(programs[static_cast<size_t>(l.leaf)]));
     Accesses accesses;
     const std::string why = kernel->run(static_cast<unsigned>(blocks), static_cast<unsigned>(kernel->threads()), words,

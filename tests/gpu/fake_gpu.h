@@ -50,10 +50,11 @@ inline Owned<lathe_context> gpu_context(const std::string& store = {}, const cha
 }
 
 inline lathe_status resolve_on(lathe_context* ctx, const lathe_graph* graph, uint32_t wait, Owned<lathe_kernel>& out,
-                               lathe_kernel_info* info, lathe_error* e, uint32_t device = 1) {
+                               lathe_kernel_info* info, lathe_error* e, uint32_t device = 1, uint32_t allowed = 0) {
   lathe_policy policy = LATHE_POLICY_INIT;
   policy.wait = wait;
   policy.device = device;
+  policy.allowed = allowed;
   lathe_kernel* kernel = nullptr;
   const lathe_status status = lathe_resolve(ctx, graph, &policy, &kernel, info, e);
   out.reset(kernel);

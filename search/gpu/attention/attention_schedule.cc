@@ -99,9 +99,6 @@ class Writer {
   const std::string& n() const { return p_.columns->iter; }
   const std::string& d() const { return p_.depth->iter; }
   const std::string& i() const { return p_.row->iter; }
-  const std::string& maximum() const { return p_.scores->body[3].target; }
-  const std::string& inverse() const { return p_.row->body[4].target; }
-  const std::string& sum() const { return p_.powers->body[1].target; }
   bool several() const { return rows_ > 1; }
   // The scope in it that has nothing but `inner` comes to stand inside of that.
   void into(const std::string& scope, const std::string& inner) {
@@ -128,7 +125,7 @@ class Writer {
   void divide() {
     if (part_ > 0) {
       list_.move("split_softmax {} {} {} {} as kp", j(), j1(), j2(), part_);
-      list_.move("inline_temporary {}_weight", maximum());
+      list_.move("inline_temporary {}_weight", p_.maximum());
     }
     if (ragged()) list_.move("level_scope {} {} as row,once", i(), sequence());
     row_ = ragged() ? "once" : i();
@@ -209,12 +206,12 @@ class Writer {
     list_.move("split_scope gc after=0 as gf");
     for (const char* rows : {g_, "gb", "ge"}) list_.move("tile_scope {0} {1} tail=mask as {0}i,{0}t", rows, kWarps);
     // What a warp has of its row, between blocks of keys in shared memory.
-    for (const std::string& name : {maximum(), sum() + "_run"}) {
+    for (const std::string& name : {p_.maximum(), p_.total() + "_run"}) {
       list_.move("create_temporary {0} {0}_w at=gbt mode=accumulate", name);
       list_.move("move_to_register {}_w gbt", name);
     }
-    list_.move("move_to_register {}_old gbt", maximum());
-    list_.move("move_to_register {} get", sum());
+    list_.move("move_to_register {}_old gbt", p_.maximum());
+    list_.move("move_to_register {} get", p_.total());
   }
 
   void products(const Lines& lines) {
@@ -340,11 +337,12 @@ class Writer {
     list_.move("move_to_shared {}_parts {}", o, row_);
     whole_vectors(o + "_parts", several() ? 2 : 1, columns);
     const char* of_all = several() ? "shared" : "register";
-    for (const std::string& name : {maximum(), sum() + "_run", maximum() + "_scale"})
+    for (const std::string& name : {p_.maximum(), p_.total() + "_run", p_.maximum() + "_scale"})
       list_.move("move_to_{} {} {}", of_all, name, row_);
-    if (part_ == 0) list_.move("move_to_{} {} {}", of_all, inverse(), row_);
+    if (part_ == 0) list_.move("move_to_{} {} {}", of_all, p_.inverse(), row_);
     if (several()) return;
-    for (const std::string& name : {maximum() + "_old", sum()}) list_.move("move_to_register {} {}", name, row_);
+    for (const std::string& name : {p_.maximum() + "_old", p_.total()})
+      list_.move("move_to_register {} {}", name, row_);
   }
 
   // The second launch: a query's parts.
@@ -352,7 +350,7 @@ class Writer {
     const std::string row = around().front() + "_m", n = p_.columns->iter + "_m";
     const std::vector<std::string> scopes = around();
     for (size_t t = scopes.size(); t-- > 0;) list_.move("parallelize_grid {}_m", scopes[t]);
-    for (const std::string& name : {maximum() + "_all", sum() + "_all", inverse()})
+    for (const std::string& name : {p_.maximum() + "_all", p_.total() + "_all", p_.inverse()})
       list_.move("move_to_register {} {}", name, row);
     for (const char* parts : {"kp_m", "kp_w"}) {
       list_.move("tile_scope {0} {1} tail=mask as {0}i,{0}t", parts, kWarp);

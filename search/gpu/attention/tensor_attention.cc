@@ -56,9 +56,6 @@ class Writer {
   const std::string& j2() const { return p_.values->iter; }
   const std::string& n() const { return p_.columns->iter; }
   const std::string& d() const { return p_.depth->iter; }
-  const std::string& maximum() const { return p_.scores->body[3].target; }
-  const std::string& inverse() const { return p_.row->body[4].target; }
-  const std::string& sum() const { return p_.powers->body[1].target; }
   int64_t depth() const { return p_.depth->extent->ival; }
   int64_t columns() const { return p_.columns->extent->ival; }
   DType type() const { return kernel_.find_buffer("v")->type; }
@@ -120,11 +117,11 @@ class Writer {
   }
 
   void places() {
-    list_.move("move_to_register {}_old {}", maximum(), b_);
-    list_.move("move_to_register {}_scale {}", maximum(), b_);
-    for (const std::string& name : {maximum(), sum() + "_run", p_.sums() + "_run"})
+    list_.move("move_to_register {}_old {}", p_.maximum(), b_);
+    list_.move("move_to_register {}_scale {}", p_.maximum(), b_);
+    for (const std::string& name : {p_.maximum(), p_.total() + "_run", p_.sums() + "_run"})
       list_.move("move_to_register {} ib", name);
-    for (const std::string& name : {sum(), inverse()}) list_.move("move_to_register {} ire", name);
+    for (const std::string& name : {p_.total(), p_.inverse()}) list_.move("move_to_register {} ire", name);
   }
 
   // All tiles are computed alike.

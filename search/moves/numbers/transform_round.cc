@@ -48,6 +48,23 @@ bool is_rounded(const Expr& e, const std::string& buffer) {
   return e->op == Op::k_cast && (e->type == DType::bf16 || e->type == DType::f16) && is_load_of(e->args[0], buffer);
 }
 
+bool writes(const std::vector<Stmt>& body, const std::string& buffer) {
+  const std::vector<Access> all = collect_accesses(body, {}, &buffer);
+  return std::any_of(all.begin(), all.end(), [](const Access& a) { return a.write; });
+}
+
+// The statement of the scope that gives the buffer its values, once; -1: there is none, or there are several.
+std::ptrdiff_t only_write(const Stmt& scope, const std::string& buffer) {
+  std::ptrdiff_t out = -1;
+  for (size_t i = 0; i < scope.body.size(); ++i) {
+    const Stmt& s = scope.body[i];
+    if (s.kind == Stmt::Kind::assign && s.target == buffer) out = static_cast<std::ptrdiff_t>(i);
+  }
+  const std::vector<Access> all = collect_accesses(scope.body, {}, &buffer);
+  const bool once = std::count_if(all.begin(), all.end(), [](const Access& a) { return a.write; }) == 1;
+  return once && out >= 0 && scope.body[static_cast<size_t>(out)].op == AssignOp::set ? out : -1;
+}
+
 Status round_to(TransformResult& result, const Move& move, DType type) {
   Kernel& k = result.kernel;
   const std::string& name = move.args[0];
@@ -123,20 +140,14 @@ Status apply_narrow_temporary(TransformResult& result, const Move& move, const T
   Names names(k);
   LATHE_RETURN_IF_ERROR(names.take(move.args[1]));
   Stmt& scope = site.scope();
-  const auto is_write = [&](const Stmt& s) { return s.kind == Stmt::Kind::assign && s.target == name; };
-  const auto write = std::find_if(scope.body.begin(), scope.body.end(), is_write);
-  const auto count = [&](const std::vector<Stmt>& body) {
-    const std::vector<Access> all = collect_accesses(body, {}, &name);
-    return std::count_if(all.begin(), all.end(), [](const Access& a) { return a.write; });
-  };
-  if (write == scope.body.end() || count(scope.body) != 1 || write->op != AssignOp::set)
-    return invalid("expected `{}` to hold one plain assignment of `{}`", scope.iter, name);
+  const std::ptrdiff_t write = only_write(scope, name);
+  if (write < 0) return invalid("expected `{}` to hold one plain assignment of `{}`", scope.iter, name);
   if (!buffer.layout.empty() || !buffer.padding.empty()) return invalid("expected `{}` to lie plainly", name);
 
   // Where the body around comes to the scope, `name` has its last value.
   const std::vector<Stmt>& around = *site.siblings;
   const std::vector<Stmt> later(around.begin() + static_cast<std::ptrdiff_t>(site.index) + 1, around.end());
-  LATHE_RETURN_IF_ERROR(legality.require(1, count(later) == 0));
+  LATHE_RETURN_IF_ERROR(legality.require(1, !writes(later, name)));
   Buffer narrow;
   narrow.name = move.args[1];
   narrow.place = Place::heap;
@@ -150,8 +161,8 @@ Status apply_narrow_temporary(TransformResult& result, const Move& move, const T
     return load(narrow.name, e->args[0]->args, narrow.type);
   });
   if (!any || !alike) return invalid("expected `{}` to be rounded to bf16 where it is read, or to f16", name);
-  const std::vector<Expr> index = write->index;
-  const auto number = static_cast<size_t>(write - scope.body.begin());
+  const auto number = static_cast<size_t>(write);
+  const std::vector<Expr> index = scope.body[number].index;
   scope.body.push_back(
       make_assign(narrow.name, index, AssignOp::set, cast(narrow.type, load(name, index, buffer.type))));
   k.buffers.push_back(narrow);
@@ -189,18 +200,6 @@ std::vector<Move> propose_narrow_temporary(const Kernel& kernel) {
 
 namespace {
 
-// The statement of the scope that gives the buffer its values, once; -1: there is none, or there are several.
-std::ptrdiff_t only_write(const Stmt& scope, const std::string& buffer) {
-  std::ptrdiff_t out = -1;
-  for (size_t i = 0; i < scope.body.size(); ++i) {
-    const Stmt& s = scope.body[i];
-    if (s.kind == Stmt::Kind::assign && s.target == buffer) out = static_cast<std::ptrdiff_t>(i);
-  }
-  const std::vector<Access> all = collect_accesses(scope.body, {}, &buffer);
-  const bool once = std::count_if(all.begin(), all.end(), [](const Access& a) { return a.write; }) == 1;
-  return once && out >= 0 && scope.body[static_cast<size_t>(out)].op == AssignOp::set ? out : -1;
-}
-
 // o += s * v  ->  o += f32(p) * v for each part p of s.
 void sum_parts(std::vector<Stmt>& body, const std::string& buffer, const std::vector<std::string>& parts) {
   std::vector<Stmt> out;
@@ -229,7 +228,7 @@ void sum_parts(std::vector<Stmt>& body, const std::string& buffer, const std::ve
 //   ->  for i: s[i] = e; t0[i] = bf16(s[i]); t1[i] = bf16(s[i] - f32(t0[i]));
 //         t2[i] = bf16(s[i] - f32(t0[i]) - f32(t1[i]))
 //       for j: o += f32(t0[j]) * f32(v[j]); o += f32(t1[j]) * f32(v[j]); o += f32(t2[j]) * f32(v[j])
-// Three times eight bits are those of an f32.
+// Three times eight bits are those of an f32. What rounds to an infinity becomes NaN.
 Status apply_split_to_bf16(TransformResult& result, const Move& move, const TransformParams& params) {
   constexpr size_t kParts = 3;
   Kernel& k = result.kernel;
@@ -249,9 +248,7 @@ Status apply_split_to_bf16(TransformResult& result, const Move& move, const Tran
   // Where the body around comes to the scope, its parts have their last values.
   const std::vector<Stmt>& around = *site.siblings;
   const std::vector<Stmt> later(around.begin() + static_cast<std::ptrdiff_t>(site.index) + 1, around.end());
-  const std::vector<Access> after = collect_accesses(later, {}, &name);
-  LATHE_RETURN_IF_ERROR(
-      legality.require(1, std::none_of(after.begin(), after.end(), [](const Access& a) { return a.write; })));
+  LATHE_RETURN_IF_ERROR(legality.require(1, !writes(later, name)));
   Names names(k);
   std::vector<std::string> defaults;
   for (size_t p = 0; p < kParts; ++p) defaults.push_back(fmt::format("{}_{}", name, p));

@@ -54,18 +54,6 @@ Owned<lathe_graph> graph_of(lathe_context* ctx, const Attention& a) {
   return single_graph(ctx, a.op, inputs, a.attrs);
 }
 
-lathe_status resolve_allowing(lathe_context* ctx, const lathe_graph* graph, uint32_t wait, Owned<lathe_kernel>& out,
-                              lathe_kernel_info* info, lathe_error* e, uint32_t allowed) {
-  lathe_policy policy = LATHE_POLICY_INIT;
-  policy.wait = wait;
-  policy.device = 1;
-  policy.allowed = allowed;
-  lathe_kernel* kernel = nullptr;
-  const lathe_status status = lathe_resolve(ctx, graph, &policy, &kernel, info, e);
-  out.reset(kernel);
-  return status;
-}
-
 constexpr uint32_t kUsual = LATHE_CLASS_REASSOCIATE | LATHE_CLASS_CONTRACT, kRounding = kUsual | LATHE_CLASS_BF16_DOTS;
 
 void expect_sizes(lathe_context* ctx, const Attention& a, const lathe_graph* graph, lathe_kernel* kernel, int64_t s,
@@ -95,18 +83,24 @@ const Attention kForms[] = {{.attrs = {flag("causal")}},
                             {.op = "cached_attention", .attrs = {flag("causal")}},
                             {.op = "paged_attention", .kept = 1, .attrs = {flag("causal"), float_attr("scale", 0.5)}}};
 
+// Its kernel, which rounds weights where that is allowed.
+Owned<lathe_kernel> served(lathe_context* ctx, const lathe_graph* graph, uint32_t wait, uint32_t allowed) {
+  Owned<lathe_kernel> kernel;
+  lathe_kernel_info info = LATHE_KERNEL_INFO_INIT;
+  lathe_error e;
+  EXPECT_EQ(resolve_on(ctx, graph, wait, kernel, &info, &e, 1, allowed), LATHE_STATUS_OK) << e.message;
+  EXPECT_EQ(info.numeric_class & LATHE_CLASS_BF16_DOTS, allowed & LATHE_CLASS_BF16_DOTS);
+  return kernel;
+}
+
 TEST(DeviceTensorAttention, AsOnTheCpu) {
   const auto ctx = gpu_context();
   int number = 0;
   for (const Attention& a : kForms) {
     const auto graph = graph_of(ctx.get(), a);
     ASSERT_NE(graph, nullptr);
-    Owned<lathe_kernel> kernel;
-    lathe_kernel_info info = LATHE_KERNEL_INFO_INIT;
-    lathe_error e;
-    ASSERT_EQ(resolve_allowing(ctx.get(), graph.get(), LATHE_WAIT_TUNED, kernel, &info, &e, kRounding), LATHE_STATUS_OK)
-        << e.message;
-    EXPECT_NE(info.numeric_class & LATHE_CLASS_BF16_DOTS, 0u);
+    const auto kernel = served(ctx.get(), graph.get(), LATHE_WAIT_TUNED, kRounding);
+    ASSERT_NE(kernel, nullptr);
     for (const auto& [s, t] : {std::pair<int64_t, int64_t>{1, 0}, {0, 5}, {1, 1}, {17, 33}, {70, 65}, {3, 200}}) {
       fake_gpu().state.order = number % 3 == 0 ? Order::forward : number % 3 == 1 ? Order::backward : Order::shuffled;
       ++number;
@@ -121,12 +115,8 @@ TEST(DeviceTensorAttention, OnlyWhereItIsAllowed) {
   const auto ctx = gpu_context();
   for (const Attention& a : {kForms[0], kForms[1]}) {
     const auto graph = graph_of(ctx.get(), a);
-    Owned<lathe_kernel> kernel;
-    lathe_kernel_info info = LATHE_KERNEL_INFO_INIT;
-    lathe_error e;
-    ASSERT_EQ(resolve_allowing(ctx.get(), graph.get(), LATHE_WAIT_TUNED, kernel, &info, &e, kUsual), LATHE_STATUS_OK)
-        << e.message;
-    EXPECT_EQ(info.numeric_class & LATHE_CLASS_BF16_DOTS, 0u);
+    const auto kernel = served(ctx.get(), graph.get(), LATHE_WAIT_TUNED, kUsual);
+    ASSERT_NE(kernel, nullptr);
     expect_sizes(ctx.get(), a, graph.get(), kernel.get(), 5, 40);
   }
 }
@@ -135,12 +125,8 @@ TEST(DeviceTensorAttention, DISABLED_ServesWhatIsStored) {
   const auto ctx = gpu_context(std::getenv("LATHE_TEST_STORE"), "/nonexistent/libnvrtc.so");
   for (const Attention& a : kForms) {
     const auto graph = graph_of(ctx.get(), a);
-    Owned<lathe_kernel> kernel;
-    lathe_kernel_info info = LATHE_KERNEL_INFO_INIT;
-    lathe_error e;
-    ASSERT_EQ(resolve_allowing(ctx.get(), graph.get(), LATHE_WAIT_NOW, kernel, &info, &e, kRounding), LATHE_STATUS_OK)
-        << e.message;
-    EXPECT_NE(info.numeric_class & LATHE_CLASS_BF16_DOTS, 0u);
+    const auto kernel = served(ctx.get(), graph.get(), LATHE_WAIT_NOW, kRounding);
+    ASSERT_NE(kernel, nullptr);
     expect_sizes(ctx.get(), a, graph.get(), kernel.get(), 20, 37);
   }
   EXPECT_EQ(counter(ctx.get(), "compiled_nvrtc"), 0u);
@@ -151,11 +137,8 @@ TEST(DeviceTensorAttention, AnotherProcessServesThem) {
   const auto ctx = gpu_context(store.path);
   for (const Attention& a : kForms) {
     const auto graph = graph_of(ctx.get(), a);
-    Owned<lathe_kernel> kernel;
-    lathe_error e;
-    ASSERT_EQ(resolve_allowing(ctx.get(), graph.get(), LATHE_WAIT_TUNED, kernel, nullptr, &e, kRounding),
-              LATHE_STATUS_OK)
-        << e.message;
+    const auto kernel = served(ctx.get(), graph.get(), LATHE_WAIT_TUNED, kRounding);
+    ASSERT_NE(kernel, nullptr);
   }
   expect_served_in_another_process(store, "DeviceTensorAttention.DISABLED_ServesWhatIsStored");
 }

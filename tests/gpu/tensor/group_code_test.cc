@@ -158,24 +158,13 @@ TEST(GroupCode, EveryRuleRefuses) {
 
 // Each fence, commit, wait and barrier left out, found by the emulator and without it.
 TEST(GroupCode, EverySynchronisationIsNeeded) {
-  int planted = 0, caught = 0;
+  PlantedBugs bugs;
   for (const bool turned : {false, true}) {
     const Made sound = made(turned, !turned);
-    ASSERT_EQ(failure_of(sound.program, sound.kernel, kSizes, kBound), "");
-    for (const Kind kind :
-         {Kind::fence_sums, Kind::fence_shared, Kind::commit_products, Kind::await_products, Kind::barrier}) {
-      for (int i = 0; i < count_of(sound.program, kind); ++i) {
-        const DeviceProgram broken = without(sound.program, kind, i);
-        const std::string why = failure_of(broken, sound.kernel, kSizes, kBound), found(verify(broken).message());
-        EXPECT_NE(why, "") << static_cast<int>(kind) << " " << i;
-        EXPECT_NE(found, "") << static_cast<int>(kind) << " " << i;
-        ++planted;
-        caught += why.empty() || found.empty() ? 0 : 1;
-      }
-    }
+    bugs.leave_out(sound.program,
+                   {Kind::fence_sums, Kind::fence_shared, Kind::commit_products, Kind::await_products, Kind::barrier},
+                   [&](const DeviceProgram& p) { return failure_of(p, sound.kernel, kSizes, kBound); });
   }
-  RecordProperty("planted", planted);
-  RecordProperty("caught", caught);
 }
 
 // Mistakes in who has what and in how factors lie, which show in results or stop the emulator.
@@ -206,17 +195,9 @@ TEST(GroupCode, PlantedMistakesAreFound) {
          });
        }},
   };
-  int caught = 0;
-  for (const auto& [name, plant] : mistakes) {
-    DeviceProgram broken = sound.program;
-    plant(broken);
-    EXPECT_NE(print(broken), print(sound.program)) << name;
-    const std::string why = failure_of(broken, sound.kernel, kSizes, kBound);
-    EXPECT_NE(why, "") << name;
-    caught += !why.empty();
-  }
-  RecordProperty("planted", static_cast<int>(std::size(mistakes)));
-  RecordProperty("caught", caught);
+  PlantedBugs bugs;
+  bugs.make_each(sound.program, mistakes,
+                 [&](const DeviceProgram& p) { return failure_of(p, sound.kernel, kSizes, kBound); });
 }
 
 TEST(GroupCode, NoConflictsOfBanks) {

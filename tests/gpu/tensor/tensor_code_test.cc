@@ -12,6 +12,7 @@
 #include "search/gpu/tensor/tensor_schedule.h"
 #include "tests/gpu/chains.h"
 #include "tests/gpu/emulated.h"
+#include "tests/gpu/memory/mutations.h"
 #include "tests/gpu/tensor/tensor_products.h"
 
 namespace lathe::test {
@@ -218,16 +219,9 @@ TEST(TensorCode, PlantedMistakesAreFound) {
          holder->erase(holder->begin() + (s - holder->data()));
        }},
   };
-  int caught = 0;
-  for (const auto& [name, plant] : mistakes) {
-    DeviceProgram broken = sound.program;
-    plant(broken);
-    const std::string why = failure_of(broken, sound.kernel, symbols, kBound);
-    EXPECT_NE(why, "") << name;
-    caught += !why.empty();
-  }
-  RecordProperty("planted", static_cast<int>(std::size(mistakes)));
-  RecordProperty("caught", caught);
+  PlantedBugs bugs;
+  bugs.make_each(sound.program, mistakes,
+                 [&](const DeviceProgram& p) { return failure_of(p, sound.kernel, symbols, kBound); });
 }
 
 // Leaves in which the threads of a warp do not have what its instruction wants.

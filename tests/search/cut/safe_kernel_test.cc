@@ -95,6 +95,20 @@ TEST(SafeKernel, EmptyRangesAndScopesThatRunAreUnderstood) {
   EXPECT_TRUE(check_safe(tail, tail).ok()) << check_safe(tail, tail).to_string();
 }
 
+// A GPU stores zeros in place of what such a select would load; of any other it loads both values.
+TEST(SafeKernel, ALaunchLoadsOnlyWhatItDoesNotFill) {
+  const auto launched = [](const std::string& value) {
+    return parsed("kernel fill(x: f32[9] in, y: f32[12] out)\n  for i < 12 @grid:\n    y[i] = " + value + "\n");
+  };
+  const ir::Kernel filled = launched("select(i < 9, x[i], 0.0)");
+  EXPECT_TRUE(check_safe(filled, filled).ok()) << check_safe(filled, filled).to_string();
+  for (const char* value : {"2.0 * select(i < 9, x[i], 0.0)", "select(i < 9, x[i], 1.0)", "select(i < 10, x[i], 0.0)",
+                            "select(i < 11, select(i < 9, x[i], 0.0), 0.0)", "select(i < 9, x[i + 1], 0.0)"}) {
+    const ir::Kernel other = launched(value);
+    EXPECT_THAT(check_safe(other, other).message(), HasSubstr("buffer x: dimension 0")) << value;
+  }
+}
+
 // Six scopes of a product on groups of warps, whose tiles go eight below each other.
 TEST(SafeKernel, TilesInTilesStayInside) {
   const ir::Kernel tiles = parsed(R"(kernel tiles(x: f32[1] in, y: f32[D] out) where D in 1..1099511627776
