@@ -288,15 +288,15 @@ class Verifier {
     const Buffer* target = kernel_.find_buffer(s.target);
     if (!target) return invalid("names: buffer {} is not declared", s.target);
     const std::string place = "statement on " + s.target;
-    if (is_input(target->place)) {
+    if (is_input(target->place))
       return invalid("parameters: {} is written, it is {}", s.target, place_name(target->place));
-    }
     if (s.index.size() != target->dims.size())
       return invalid("ranks: {} has {} indices, expected {}", s.target, s.index.size(), target->dims.size());
     ExprChecker expr = checker();
     for (const Expr& e : s.index) LATHE_RETURN_IF_ERROR(expr.check_index(e).with_context(place));
-    // GPUs load only what is not filled. Other code loads under a select all the same.
-    fills_ = s.op == AssignOp::set && &unfilled(s.value) != &s.value && is_launched();
+    // GPUs load only what is not filled; what is read of the value must have its form.
+    fills_ = s.op == AssignOp::set && is_launched() && ExprChecker(kernel_, scopes_, &ranges_).check(s.value).ok() &&
+             &unfilled(s.value) != &s.value;
     LATHE_RETURN_IF_ERROR(expr.check(s.value).with_context(place));
     if (s.value->type != target->type) {
       return invalid("types: {} is {}, its value is {}", s.target, dtype_name(target->type), dtype_name(s.value->type));

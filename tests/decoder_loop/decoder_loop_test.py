@@ -86,6 +86,8 @@ def test_logits(run):
             assert row["logit_worst_error"] < 5e-5 and row["nll_worst_difference"] < 5e-5, row
             assert abs(row["nll"] - row["nll_reference"]) < 1e-5, row
             assert row["compiles_after_seal"] == 0 and row["searches"] == 0, row
+            shares = row["decode_of_read"], row["prefill_of_peak"]
+            assert all(share > 0 for share in shares) if threads == 1 else shares == (None, None), row
         # A reference that is off is seen.
         data = bytearray(reference.read_bytes())
         data[-4:] = struct.pack("<f", struct.unpack("<f", data[-4:])[0] + 1)
@@ -94,6 +96,15 @@ def test_logits(run):
         data[-4:] = struct.pack("<f", float("nan"))
         row = json.loads(run.good(model, "--check", run.file("nan.ref", bytes(data)), "--json"))
         assert row["kl_exact"] is None and row["logit_worst_error"] is None, row
+
+
+def test_tuned(run):
+    """Searches end before the seal, the logits are the same, and a seconds count below 0 is refused."""
+    model, reference = run.folder / "tiny-gemma3.gguf", run.file("tuned.ref", reference_of("tiny-gemma3"))
+    row = json.loads(run.good(model, "--check", reference, "--tune", 0.05, "--json"))
+    assert row["kl_exact"] < 1e-10 and row["compiles_after_seal"] == 0 and row["searches"] == 0, row
+    done = run(model, "--check", reference, "--tune", -1)
+    assert done.returncode == 2 and b"--tune" in done.stderr, done
 
 
 def test_ragged_batches(run):

@@ -200,6 +200,11 @@ TEST(Verifier, RefusesWhatDoesNotPrint) {
             "parameters: t comes after a temporary");
   EXPECT_EQ(broken([](Kernel& k) { k.body[0].body[0].value = Expr(); }),
             "statement on t: expressions: a part is missing");
+  EXPECT_EQ(broken([](Kernel& k) {
+              k.body[0].mark = Mark::grid;
+              k.body[0].body[0].value = make_typed(Op::k_select, DType::f32, {Expr(), Expr(), Expr()});
+            }),
+            "statement on t: expressions: a part is missing");
   EXPECT_EQ(broken([](Kernel& k) { k.body[0].body[0].target = "q"; }), "names: buffer q is not declared");
   EXPECT_EQ(broken([](Kernel& k) { k.body[0].body[0].value = load("q", {}, DType::f32); }),
             "statement on t: names: buffer q is not declared");
