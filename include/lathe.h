@@ -236,8 +236,12 @@ typedef struct lathe_tensor_desc {
   uint32_t reserved;
   lathe_data_type data_type; /* the element type in DLPack's form, instead of dtype; all 0: dtype */
   uint32_t reserved2;
+  /* ndim of them or NULL; where one is no NULL, the stride is strides[i] times the size that has this symbol, as in
+   * [B, H, S, D] within [B, S, H, D], whose first stride is H*D times S. The symbol is that of a dimension of the graph. */
+  const char* const* stride_symbols;
 } lathe_tensor_desc;
-#define LATHE_TENSOR_DESC_INIT {(uint32_t)sizeof(lathe_tensor_desc), 1, NULL, 0, 0, NULL, NULL, 0, 0, {0, 0, 0}, 0}
+#define LATHE_TENSOR_DESC_INIT \
+  {(uint32_t)sizeof(lathe_tensor_desc), 1, NULL, 0, 0, NULL, NULL, 0, 0, {0, 0, 0}, 0, NULL}
 
 typedef enum lathe_attr_type {
   LATHE_ATTR_INT = 0,

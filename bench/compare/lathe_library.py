@@ -3,7 +3,7 @@ import ctypes as c
 
 import numpy as np
 
-from operands import Unsupported, as_f32, operand, output_dtype, output_shape
+from operands import Unsupported, as_f32, memory_of, operand, output_dtype, output_shape
 
 CODES = {"f32": (0, (2, 32)), "f16": (2, (2, 16)), "bf16": (3, (4, 16)), "i8": (4, (0, 8)), "u8": (5, (1, 8)), "i32": (6, (0, 32)),
          "b8": (8, (6, 8))}
@@ -25,7 +25,7 @@ Hint = struct("Hint", ("value", I64), ("weight", F64))
 Dim = struct("Dim", ("min", I64), ("max", I64), ("multiple_of", I64), ("symbol", TEXT), ("hints", c.POINTER(Hint)), ("num_hints", c.c_size_t))
 DataType = struct("DataType", ("code", c.c_uint8), ("bits", c.c_uint8), ("lanes", c.c_uint16))
 TensorDesc = struct("TensorDesc", ("struct_size", U32), ("version", U32), ("name", TEXT), ("dtype", U32), ("ndim", I32), ("dims", c.POINTER(Dim)),
-                    ("strides", c.POINTER(I64)), ("flags", U32), ("reserved", U32), ("data_type", DataType), ("reserved2", U32))
+                    ("strides", c.POINTER(I64)), ("flags", U32), ("reserved", U32), ("data_type", DataType), ("reserved2", U32), ("stride_symbols", c.POINTER(TEXT)))
 Attr = struct("Attr", ("name", TEXT), ("type", U32), ("reserved", U32), ("i", I64), ("f", F64), ("s", TEXT), ("ints", c.POINTER(I64)),
               ("num_ints", c.c_size_t))
 Policy = struct("Policy", ("struct_size", U32), ("version", U32), ("wait", U32), ("allowed", U32), ("deadline_ns", U64), ("max_workspace", U64),
@@ -95,6 +95,21 @@ class Lathe:
         hints = self.keep((Hint * len(d["hints"]))(*(Hint(h["value"], h.get("weight", 1)) for h in d["hints"])))
         return Dim(d["min"], d["max"], d.get("multiple_of", 1), value.encode(), hints, len(hints))
 
+    def strides(self, given):
+        """Of each stride such as "128*L" the number and the symbol."""
+        if given is None:
+            return {}
+        numbers, symbols = [], []
+        for stride in given:
+            parts = str(stride).split("*")
+            found = [p for p in parts if not p.isdigit()]
+            if len(found) > 1:
+                raise Unsupported(f"stride {stride}: the C library takes a number times one symbol")
+            numbers.append(int(np.prod([int(p) for p in parts if p.isdigit()])))
+            symbols.append(found[0].encode() if found else None)
+        n = len(numbers)
+        return {"strides": self.keep((I64 * n)(*numbers)), "stride_symbols": self.keep((TEXT * n)(*symbols))}
+
     def attribute(self, name, value):
         a = Attr(name=name.encode())
         if isinstance(value, bool):
@@ -114,11 +129,9 @@ class Lathe:
         self.check(self.library.lathe_graph_create(self.context, row.name.encode(), c.byref(graph), error))
         for name in row.inputs:
             tensor = row.tensors[name]
-            if tensor.get("strides"):
-                raise Unsupported(f"{name}: the comparison has no operands with strides")
             dims = (Dim * len(tensor["dims"]))(*(self.dim(row, d) for d in tensor["dims"]))
             desc = sized(TensorDesc, name=name.encode(), dtype=CODES[tensor["dtype"]][0], ndim=len(dims), dims=dims,
-                         flags=1 if row.constant(name) else 0)
+                         flags=1 if row.constant(name) else 0, **self.strides(tensor.get("strides")))
             number = I32()
             self.check(self.library.lathe_graph_tensor(graph, c.byref(desc), c.byref(number), error))
             ids[name] = number.value
@@ -134,9 +147,9 @@ class Lathe:
         self.check(self.library.lathe_graph_finish(graph, error))
         return graph
 
-    def tensor(self, shape, dtype, data):
-        return self.keep(Tensor(data.ctypes.data, Device(1, 0), len(shape), DataType(*CODES[dtype][1], 1), self.keep((I64 * len(shape))(*shape)),
-                                None, 0))
+    def tensor(self, shape, dtype, data, strides):
+        sizes = [self.keep((I64 * len(shape))(*given)) if given else None for given in (shape, strides)]
+        return self.keep(Tensor(data.ctypes.data, Device(1, 0), len(shape), DataType(*CODES[dtype][1], 1), *sizes, 0))
 
     def prepare(self, row, copies):
         self.forget()
@@ -153,8 +166,8 @@ class Lathe:
         everything = row.all_rotate()
         for number, name in enumerate(names):
             shape, dtype = (row.shape(name), row.tensors[name]["dtype"]) if name else (output_shape(row), output_dtype(row))
-            data = on_lines(operand(row, name)) if name else lines(int(np.prod(shape)) * CODES[dtype][1][1] // 8)
-            tensor = self.tensor(shape, dtype, data)
+            data = on_lines(memory_of(operand(row, name))) if name else lines(int(np.prod(shape)) * CODES[dtype][1][1] // 8)
+            tensor = self.tensor(shape, dtype, data, row.strides(name) if name else None)
             arg = Arg(c.pointer(tensor), data.nbytes, 0, 0, 0)
             if name and row.constant(name):
                 info = PackInfo()

@@ -27,20 +27,30 @@ def halves(rng, rows, blocks, most):
     return (rng.random((rows, blocks, 1), np.float32) * most + most / 8).astype(np.float16).view(np.uint8)
 
 
+# Of a block: its values, its bytes, and its fields: so many bytes, or a scale, for values of a deviation of 1; below 0, an offset.
+BLOCKS = {
+    "q4_0": (32, 18, [1 / 5, 16]), "q4_1": (32, 20, [1 / 5, -1.0, 16]), "q5_0": (32, 22, [1 / 9, 4 + 16]),
+    "q5_1": (32, 24, [1 / 9, -1.0, 4 + 16]), "q8_0": (32, 34, [1 / 73, 32]), "q4_k": (256, 144, [1 / 150, 1 / 30, 12 + 128]),
+    "q5_k": (256, 176, [1 / 300, 1 / 30, 12 + 32 + 128]), "q6_k": (256, 210, [128 + 64 + 16, 1 / 1300])}
+
+
+def values_in(kind, row_bytes):
+    """How many values of a format a row of so many bytes has."""
+    values, bytes_, _ = BLOCKS[kind]
+    return row_bytes // bytes_ * values
+
+
 def block_bytes(kind, rng, rows, inputs):
     """Random blocks of a format whose values have a deviation around 1 / sqrt(inputs)."""
     unit = 1 / np.sqrt(inputs)
-    block, fields = {
-        "q4_0": (32, [unit / 5, 16]), "q4_1": (32, [unit / 5, -unit, 16]), "q5_0": (32, [unit / 9, 4 + 16]),
-        "q5_1": (32, [unit / 9, -unit, 4 + 16]), "q8_0": (32, [unit / 73, 32]), "q4_k": (256, [unit / 150, unit / 30, 12 + 128]),
-        "q5_k": (256, [unit / 300, unit / 30, 12 + 32 + 128]), "q6_k": (256, [128 + 64 + 16, unit / 1300])}[kind]
+    block, _, fields = BLOCKS[kind]
     blocks = inputs // block
     parts = []
     for field in fields:
         if isinstance(field, int):
             parts.append(rng.integers(0, 256, (rows, blocks, field), np.uint8))
         else:
-            scale = halves(rng, rows, blocks, abs(field))
+            scale = halves(rng, rows, blocks, abs(field) * unit)
             if field < 0:
                 scale[..., 1] |= 0x80
             parts.append(scale)
@@ -48,13 +58,36 @@ def block_bytes(kind, rng, rows, inputs):
 
 
 def operand(row, name, seed=7):
-    """The operand `name` of a row, compact."""
+    """The operand `name` of a row, with its strides."""
+    values, strides = values_of(row, name, seed), row.strides(name)
+    if strides is None:
+        return values
+    last = sum((size - 1) * stride for size, stride in zip(values.shape, strides))
+    memory = np.zeros(last + 1, values.dtype)
+    placed = np.lib.stride_tricks.as_strided(memory, values.shape, [s * values.itemsize for s in strides])
+    placed[...] = values
+    return placed
+
+
+def memory_of(array):
+    """All elements from the first to the last in memory, those between included."""
+    last = sum((size - 1) * stride for size, stride in zip(array.shape, array.strides)) // array.itemsize
+    return np.lib.stride_tricks.as_strided(array, (last + 1,), (array.itemsize,))
+
+
+def values_of(row, name, seed):
     tensor, shape = row.tensors[name], row.shape(name)
     rng = np.random.default_rng([seed, row.inputs.index(name)])
     node = row.main_node()
     dtype = tensor["dtype"]
     if node["op"] == "quantized_matmul" and name in node["in"][1:]:
         return weight_part(node["attrs"]["format"], node["in"].index(name), rng, shape, dtype, row.shape(node["in"][0])[-1])
+    if node["op"] == "quantized_gather":
+        table, ids = node["in"]
+        if name == ids:
+            return rng.integers(0, row.shape(table)[0], shape, NUMPY[dtype])
+        kind = node["attrs"]["format"]
+        return block_bytes(kind, rng, shape[0], values_in(kind, row.shape(table)[1]))
     if dtype in ("i32", "i8", "u8", "b8"):
         raise ValueError(f"{name}: operands of {dtype} are made for weights only")
     values = rng.standard_normal(shape, np.float32)
@@ -81,7 +114,9 @@ def weight_part(kind, place, rng, shape, dtype, inputs):
 def output_dtype(row):
     """As the operators infer it: that of the first input, unless a cast is last."""
     last = row.nodes[-1]
-    return last["attrs"]["to"] if last["op"] == "cast" else row.tensors[row.main_node()["in"][0]]["dtype"]
+    if last["op"] == "cast":
+        return last["attrs"]["to"]
+    return "f32" if row.main_node()["op"] == "quantized_gather" else row.tensors[row.main_node()["in"][0]]["dtype"]
 
 
 def output_shape(row):
@@ -101,6 +136,8 @@ def output_shape(row):
             kind = attrs["format"]
             columns = weight[1] * 8 if kind == "awq" else weight[1] if kind.startswith("gptq") else weight[0]
             shape = [*first[:-1], columns]
+        elif op == "quantized_gather":
+            shape = [*shapes[node["in"][1]], values_in(attrs["format"], first[1])]
         elif op in ("attention", "cached_attention"):
             shape = [*first[:-1], shapes[node["in"][2]][-1]]
         elif op == "transpose":

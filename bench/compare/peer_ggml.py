@@ -10,6 +10,7 @@ import numpy as np
 from operands import Unsupported, operand, output_shape
 
 TYPES = {"f32": 0, "f16": 1, "q4_0": 2, "q4_1": 3, "q5_0": 6, "q5_1": 7, "q8_0": 8, "q4_k": 12, "q5_k": 13, "q6_k": 14, "bf16": 30}
+I32 = 26
 PTR = c.c_void_p
 BUFFER_FIELD = 8  # ggml_tensor: its type, then its buffer
 
@@ -35,7 +36,9 @@ class Ggml:
         self.init = bind(base, "ggml_init", PTR, InitParams)
         self.free = bind(base, "ggml_free", None, PTR)
         self.tensor_2d = bind(base, "ggml_new_tensor_2d", PTR, PTR, c.c_int, i64, i64)
+        self.tensor_1d = bind(base, "ggml_new_tensor_1d", PTR, PTR, c.c_int, i64)
         self.mul_mat = bind(base, "ggml_mul_mat", PTR, PTR, PTR, PTR)
+        self.get_rows = bind(base, "ggml_get_rows", PTR, PTR, PTR, PTR)
         self.add = bind(base, "ggml_add", PTR, PTR, PTR, PTR)
         self.swiglu = bind(base, "ggml_swiglu_split", PTR, PTR, PTR, PTR)
         self.geglu = bind(base, "ggml_geglu_split", PTR, PTR, PTR, PTR)
@@ -136,17 +139,18 @@ class Peer:
     def prepare(self, row, copies):
         self.forget()
         first, attrs = row.nodes[0], row.nodes[0].get("attrs", {})
-        x, w = first["in"][:2]
-        quantised = first["op"] == "quantized_matmul"
+        gather = first["op"] == "quantized_gather"
+        w, x = first["in"][:2] if gather else first["in"][1::-1]
+        quantised = gather or first["op"] == "quantized_matmul"
         kind = attrs.get("format") if quantised else row.tensors[w]["dtype"]
         if not (quantised or first["op"] == "matmul" and attrs.get("transpose_b")) or kind not in TYPES or not row.constant(w):
-            raise Unsupported("products x * w^T with a constant w, in f32, f16, bf16 or a format of its own")
-        if row.tensors[x]["dtype"] != "f32" or len(row.shape(x)) != 2:
-            raise Unsupported("x is a matrix of f32 there")
-        m, k = row.shape(x)
-        n = output_shape(row)[-1]
+            raise Unsupported("products x * w^T and rows of w, a constant, in f32, f16, bf16 or a format of its own")
+        if row.tensors[x]["dtype"] != ("i32" if gather else "f32") or len(row.shape(x)) != (1 if gather else 2):
+            raise Unsupported("x is a matrix of f32 there, ids are a vector of i32")
+        m, columns = output_shape(row)
+        n, k = (row.shape(w)[0], columns) if gather else (columns, row.shape(x)[1])
         g, everything = self.g, row.all_rotate()
-        buft = self.kind_of_buffer(kind, n, k, m)
+        buft = g.plain if gather else self.kind_of_buffer(kind, n, k, m)
         weight = operand(row, w)
         rest = {name: operand(row, name) for name in row.inputs if name not in (x, w)}
         graphs, weights, others = [], [], None
@@ -158,7 +162,7 @@ class Peer:
                 self.place(weights[-1], weight)
             if i == 0 or everything:
                 context = self.context()
-                others = {x: g.tensor_2d(context, TYPES["f32"], k, m)}
+                others = {x: g.tensor_1d(context, I32, m) if gather else g.tensor_2d(context, TYPES["f32"], k, m)}
                 others |= {name: g.tensor_2d(context, TYPES["f32"], a.shape[-1], a.shape[0] if a.ndim > 1 else 1) for name, a in rest.items()}
                 self.buffers.append(g.alloc(context, g.plain))
                 self.place(others[x], operand(row, x))
@@ -167,7 +171,7 @@ class Peer:
                 results = None
             context = self.context()
             made = dict(others)
-            made[first["out"]] = g.mul_mat(context, weights[-1], others[x])
+            made[first["out"]] = (g.get_rows if gather else g.mul_mat)(context, weights[-1], others[x])
             for node in row.nodes[1:]:
                 made[node["out"]] = self.follower(context, node, [made[name] for name in node["in"]])
             graph = g.graph(context)
@@ -176,7 +180,7 @@ class Peer:
             self.buffers.append(results)
             graphs.append(graph)
             if i == 0:
-                self.out = made[row.nodes[-1]["out"]], (m, n)
+                self.out = made[row.nodes[-1]["out"]], (m, columns)
 
         def call(copy):
             if g.compute(g.backend, graphs[copy]):

@@ -9,7 +9,7 @@ import pathlib
 DTYPE_BYTES = {"f32": 4, "bf16": 2, "f16": 2, "i8": 1, "u8": 1, "i32": 4, "b8": 1}
 REDUCTIONS = ("softmax", "layernorm", "rmsnorm", "sum", "max", "mean")
 # Of one family the peer that has to have run, else a row is not judged: measured on one core of Zen 5, those of bf16 on Intel too.
-STRONGEST = {"matmul_f32": "onnxruntime", "matmul_narrow": "torch", "low_bits": "onnxruntime", "low_bits_ggml": "ggml",
+STRONGEST = {"matmul_f32": "onnxruntime", "matmul_narrow": "torch", "low_bits": "onnxruntime", "low_bits_ggml": "ggml", "gather": "ggml",
              "prefill": "onnxruntime", "prefill_narrow": "torch", "decode": "torch", "rows": "onnxruntime",
              "rows_narrow": "torch"}
 GGML_FORMATS = ("q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "q4_k", "q5_k", "q6_k")
@@ -52,6 +52,11 @@ class Row:
     def shape(self, name):
         return [number(d, self.sizes) for d in self.tensors[name]["dims"]]
 
+    def strides(self, name):
+        """In elements; None: compact."""
+        given = self.tensors[name].get("strides")
+        return given and [number(s, self.sizes) for s in given]
+
     def constant(self, name):
         return self.tensors[name].get("const", False)
 
@@ -75,7 +80,7 @@ class Row:
 
     def main_node(self):
         """The one that its family is named by: the first that is more than elementwise, else the first."""
-        heavy = ("matmul", "quantized_matmul", "attention", "cached_attention") + REDUCTIONS
+        heavy = ("matmul", "quantized_matmul", "quantized_gather", "attention", "cached_attention") + REDUCTIONS
         return next((n for n in self.nodes if n["op"] in heavy), self.nodes[0])
 
     def family(self):
@@ -84,6 +89,8 @@ class Row:
             return "matmul_f32" if self.tensors[node["in"][1]]["dtype"] == "f32" else "matmul_narrow"
         if node["op"] == "quantized_matmul":
             return "low_bits_ggml" if node["attrs"]["format"] in GGML_FORMATS else "low_bits"
+        if node["op"] == "quantized_gather":
+            return "gather"
         if node["op"] in ("attention", "cached_attention"):
             if self.shape(node["in"][0])[-2] <= DECODE_QUERIES:
                 return "decode"

@@ -5,6 +5,7 @@
 
 #include "ir/analysis/analysis.h"
 #include "ir/core/text_form.h"
+#include "ops/monomial.h"
 #include "ops/op_table.h"
 #include "runtime/capi/alias.h"
 #include "runtime/capi/handle.h"
@@ -125,6 +126,23 @@ FindOutside find_outside_in(const ArgPlan& a) {
   return a.bytes == 4 ? find_outside<int32_t> : find_outside<int64_t>;
 }
 
+Status plan_stride(const CallPlan& plan, const ops::TensorDesc& t, size_t d, ArgPlan& a) {
+  const std::optional<ops::Monomial> stride = ops::monomial(t.strides[d]);
+  if (!stride || stride->symbols.size() > 1)
+    return ir::unsupported("expected a number times at most one symbol")
+        .with_arg(fmt::format("{}.strides[{}]", t.name, d));
+  a.strides[d] = stride->coeff;
+  a.stride_symbol[d] = -1;
+  for (size_t s = 0; s < plan.symbols.size() && !stride->symbols.empty(); ++s)
+    if (plan.symbols[s].name == stride->symbols[0]) a.stride_symbol[d] = static_cast<int8_t>(s);
+  return {};
+}
+
+// The stride of an argument that is not compact, once the sizes are known. No product overflows: the graph was checked.
+int64_t stride_of(const ArgPlan& a, int d, const DispatchKey& key) {
+  return a.stride_symbol[d] < 0 ? a.strides[d] : a.strides[d] * key.dims[a.stride_symbol[d]];
+}
+
 }  // namespace
 
 Result<CallPlan> make_call_plan(const Operator& op, const ops::Graph& graph) {
@@ -151,9 +169,7 @@ Result<CallPlan> make_call_plan(const Operator& op, const ops::Graph& graph) {
       a.symbol[d] = t.dims[d].fixed() ? int8_t{-1} : static_cast<int8_t>(symbol - graph.symbols.begin());
       a.size[d] = t.dims[d].max;
       if (a.compact) continue;
-      const std::optional<int64_t> stride = ir::evaluate(t.strides[d], {});
-      if (!stride) return ir::unsupported("a stride that is not a number").with_arg(t.name);
-      a.strides[d] = *stride;
+      LATHE_RETURN_IF_ERROR(plan_stride(plan, t, d, a));
     }
     if (a.constant) find_packing(op, tensor, a);
     for (const ir::ValueRange& values : op.values_of(i < inputs ? tensor : -1)) {
@@ -170,7 +186,10 @@ Result<CallPlan> make_call_plan(const Operator& op, const ops::Graph& graph) {
   return plan;
 }
 
-Status match_tensor(const CallPlan& plan, int arg, const lathe_tensor& t, MatchedCall& out, uint32_t& seen) {
+namespace {
+
+// The type, rank and sizes of one tensor; symbols are taken as they come (seen: which are set).
+Status match_sizes(const CallPlan& plan, int arg, const lathe_tensor& t, MatchedCall& out, uint32_t& seen) {
   const ArgPlan& a = plan.args[static_cast<size_t>(arg)];
   if (t.device.type != plan.device.type || (t.device.type != 1 && t.device.id != plan.device.id))
     return refuse_device(plan, arg, t.device);
@@ -181,7 +200,6 @@ Status match_tensor(const CallPlan& plan, int arg, const lathe_tensor& t, Matche
   }
   if (t.ndim != a.rank) return refuse(a, arg, ".ndim", fmt::format("{}, expected {}", t.ndim, a.rank));
   if (a.rank > 0 && t.shape == nullptr) return refuse(a, arg, ".shape", "NULL, expected a pointer");
-  bool empty = false;
   for (int d = 0; d < a.rank; ++d) {
     const int64_t size = t.shape[d];
     const int s = a.symbol[d];
@@ -194,12 +212,18 @@ Status match_tensor(const CallPlan& plan, int arg, const lathe_tensor& t, Matche
       out.key.dims[s] = size;
       seen |= 1u << s;
     }
-    empty |= size == 0;
   }
+  return {};
+}
+
+// Its strides and memory, once all sizes are known.
+Status match_memory(const CallPlan& plan, int arg, const lathe_tensor& t, MatchedCall& out) {
+  const ArgPlan& a = plan.args[static_cast<size_t>(arg)];
+  const bool empty = a.rank > 0 && std::find(t.shape, t.shape + a.rank, 0) != t.shape + a.rank;
   // From the innermost dimension on: the stride it must have, the one it has, and how far it reaches.
   int64_t compact = 1, last = 0;
   for (int d = a.rank - 1; d >= 0; --d) {
-    const int64_t want = a.compact ? compact : a.strides[d];
+    const int64_t want = a.compact ? compact : stride_of(a, d, out.key);
     const int64_t have = t.strides != nullptr ? t.strides[d] : compact;
     if (have < 0) return refuse(a, arg, "strides", d, fmt::format("{}, expected >= 0", have));
     if (have != want && t.shape[d] > 1 && !empty) {
@@ -228,8 +252,6 @@ Status match_tensor(const CallPlan& plan, int arg, const lathe_tensor& t, Matche
   return {};
 }
 
-namespace {
-
 // A packed constant: its memory has a form of its own.
 Status match_packed(const CallPlan& plan, int arg, const lathe_arg& given, MatchedCall& out) {
   const ArgPlan& a = plan.args[static_cast<size_t>(arg)];
@@ -249,7 +271,8 @@ Status match_packed(const CallPlan& plan, int arg, const lathe_arg& given, Match
 
 bool same_strides(const ArgPlan& a, const ArgPlan& b) {
   if (a.compact != b.compact) return false;
-  return a.compact || std::equal(a.strides, a.strides + a.rank, b.strides);
+  return a.compact || (std::equal(a.strides, a.strides + a.rank, b.strides) &&
+                       std::equal(a.stride_symbol, a.stride_symbol + a.rank, b.stride_symbol));
 }
 
 // No output overlaps another argument, but for one that is exactly an input where that is harmless.
@@ -276,6 +299,21 @@ Status match_overlaps(const CallPlan& plan, const lathe_arg* args, const Matched
 
 }  // namespace
 
+Status match_constant(const CallPlan& plan, int arg, const lathe_tensor& tensor, MatchedCall& out) {
+  uint32_t seen = 0;
+  LATHE_RETURN_IF_ERROR(match_sizes(plan, arg, tensor, out, seen));
+  const ArgPlan& a = plan.args[static_cast<size_t>(arg)];
+  for (int d = 0; d < a.rank && !a.compact; ++d) {
+    const int symbol = a.stride_symbol[d];
+    if (symbol >= 0 && (seen >> symbol & 1) == 0) {
+      return refuse(
+          a, arg, "strides", d,
+          fmt::format("depends on {}, which is no size of it", plan.symbols[static_cast<size_t>(symbol)].name));
+    }
+  }
+  return match_memory(plan, arg, tensor, out);
+}
+
 Status match_call(const CallPlan& plan, const lathe_arg* args, size_t num_args, int32_t threads, MatchedCall& out) {
   const size_t n = plan.args.size();
   if (num_args != n) return invalid("{}, expected {} (inputs, then outputs)", num_args, n).with_arg("num_args", 2);
@@ -295,7 +333,13 @@ Status match_call(const CallPlan& plan, const lathe_arg* args, size_t num_args, 
     if (given.reserved != 0) return refuse(a, arg, ".reserved", "expected 0");
     if (a.output && (given.flags & LATHE_ARG_READ_ONLY) != 0)
       return refuse(a, arg, ".flags", "an output cannot be READ_ONLY");
-    LATHE_RETURN_IF_ERROR(match_tensor(plan, arg, *given.tensor, out, seen));
+    LATHE_RETURN_IF_ERROR(match_sizes(plan, arg, *given.tensor, out, seen));
+  }
+  for (size_t i = 0; i < n; ++i) {
+    const ArgPlan& a = plan.args[i];
+    const lathe_arg& given = args[i];
+    const int arg = static_cast<int>(i);
+    LATHE_RETURN_IF_ERROR(match_memory(plan, arg, *given.tensor, out));
     if (given.layout_id != 0) {
       LATHE_RETURN_IF_ERROR(match_packed(plan, arg, given, out));
     } else {
@@ -322,7 +366,7 @@ bool values_fit(const CallPlan& plan, const DispatchKey& key, void* const* data,
     int64_t size[ops::kMaxRank] = {}, stride[ops::kMaxRank] = {}, elements = 1;
     for (int d = a.rank - 1; d >= 0; --d) {
       size[d] = a.symbol[d] < 0 ? a.size[d] : key.dims[a.symbol[d]];
-      stride[d] = a.compact ? elements : a.strides[d];
+      stride[d] = a.compact ? elements : stride_of(a, d, key);
       elements *= size[d];
     }
     if (elements == 0) continue;

@@ -25,8 +25,9 @@ struct ArgPlan {
   int64_t size[ops::kMaxRank] = {};   // where fixed
   int8_t symbol[ops::kMaxRank] = {};  // its number, or -1: fixed
   bool compact = true;
-  int64_t strides[ops::kMaxRank] = {};    // unless compact
-  bool output = false, constant = false;  // output: what is updated, too
+  int64_t strides[ops::kMaxRank] = {};       // unless compact; times the value of a symbol, where there is one
+  int8_t stride_symbol[ops::kMaxRank] = {};  // its number, or -1
+  bool output = false, constant = false;     // output: what is updated, too
   // Of the packed form; 0: it is best left as it is.
   uint64_t layout_id = 0, packed_bytes = 0;
 };
@@ -73,7 +74,7 @@ ir::Status match_values(const CallPlan& plan, const MatchedCall& call);
 ir::Status match_value_ranges(const CallPlan& plan, const MatchedCall& call);
 // The same call as BoundShapes::bound takes it: whoever made the operator named its symbols.
 CallShape operator_call(const Operator& op, const CallPlan& plan, const MatchedCall& call);
-// One tensor against one argument; symbols are taken as they come (seen: which are set).
-ir::Status match_tensor(const CallPlan& plan, int arg, const lathe_tensor& tensor, MatchedCall& out, uint32_t& seen);
+// One constant to be packed, without the other arguments.
+ir::Status match_constant(const CallPlan& plan, int arg, const lathe_tensor& tensor, MatchedCall& out);
 
 }  // namespace lathe::runtime

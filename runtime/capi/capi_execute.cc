@@ -183,8 +183,7 @@ Status prepack(const lathe_kernel* kernel, int32_t arg, const lathe_tensor* sour
   if (packing.parts.empty())
     return ir::make_error(ir::Code::kSTATE, "{} is best left as it is: no packed form", a.name).with_arg("arg", 1);
   MatchedCall call;
-  uint32_t seen = 0;
-  LATHE_RETURN_IF_ERROR(match_tensor(body.plan, arg, *source, call, seen));
+  LATHE_RETURN_IF_ERROR(match_constant(body.plan, arg, *source, call));
   if (reinterpret_cast<uintptr_t>(out) % kPackAlign != 0)
     return invalid("not aligned to {} bytes", kPackAlign).with_arg("out", 3);
   if (out_bytes < a.packed_bytes)

@@ -77,6 +77,8 @@ Result<ops::TensorDesc> read_tensor(const lathe_tensor_desc* desc, const std::st
     return invalid("{:#x}: unknown bits", d.flags).with_arg(t.name + ".flags", index);
   if (d.reserved != 0) return invalid("expected 0").with_arg(t.name + ".reserved", index);
   if (d.reserved2 != 0) return invalid("expected 0").with_arg(t.name + ".reserved2", index);
+  if (d.stride_symbols != nullptr && d.strides == nullptr)
+    return invalid("expected NULL, as strides is").with_arg(t.name + ".stride_symbols", index);
   t.constant = (d.flags & LATHE_TENSOR_CONST) != 0;
   for (int i = 0; i < d.ndim; ++i) {
     LATHE_ASSIGN(ops::DimDesc dim, read_dim(d.dims[i], fmt::format("{}.shape[{}]", t.name, i), index));
@@ -84,7 +86,13 @@ Result<ops::TensorDesc> read_tensor(const lathe_tensor_desc* desc, const std::st
     if (d.strides == nullptr) continue;
     if (d.strides[i] < 0)
       return invalid("{}, expected >= 0", d.strides[i]).with_arg(fmt::format("{}.strides[{}]", t.name, i), index);
-    t.strides.emplace_back(d.strides[i]);
+    ir::Expr stride(d.strides[i]);
+    if (d.stride_symbols != nullptr && d.stride_symbols[i] != nullptr) {
+      const std::string where = fmt::format("{}.stride_symbols[{}]", t.name, i);
+      LATHE_ASSIGN(std::string symbol, read_text(d.stride_symbols[i], where, index, kMaxName));
+      stride = stride * ir::symbol(std::move(symbol));
+    }
+    t.strides.push_back(std::move(stride));
   }
   return t;
 }
