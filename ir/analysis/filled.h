@@ -2,6 +2,7 @@
 #pragma once
 #include <cmath>
 
+#include "ir/analysis/analysis.h"
 #include "ir/core/expr.h"
 
 namespace lathe::ir {
@@ -13,6 +14,14 @@ inline const Expr& unfilled(const Expr& e) {
   const bool zero =
       is_const_int(rest, 0) || (rest->op == Op::k_const_float && rest->fval == 0 && !std::signbit(rest->fval));
   return zero ? e->args[1] : e;
+}
+
+// Whether a bound of a scope's iterations is `end`, or that and their number.
+inline bool is_end(const Expr& bound, const Expr& end, const Expr& extent) {
+  const auto same = [&](const Expr& e) { return is_const_int(simplify(e - end), 0); };
+  if (bound->op != Op::k_min) return same(bound);
+  const Expr &a = bound->args[0], &b = bound->args[1];
+  return (same(a) && equal(b, extent)) || (same(b) && equal(a, extent));
 }
 
 }  // namespace lathe::ir

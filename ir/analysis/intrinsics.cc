@@ -9,6 +9,7 @@
 #include <mutex>
 
 #include "ir/analysis/analysis.h"
+#include "ir/analysis/filled.h"
 #include "ir/base/target.h"
 #include "ir/core/names.h"
 #include "ir/core/text_form.h"
@@ -235,11 +236,25 @@ class Matcher {
     return false;
   }
 
+  // A box has zeros beyond its tensor, and there alone.
+  bool is_filled_beyond(const Expr& value) const {
+    const Expr &at = value->args[0]->args[0], &from = value->args[1];
+    const auto scope = std::find_if(site_.scopes.begin(), site_.scopes.end(),
+                                    [&](const Stmt* s) { return at->op == Op::k_iter && s->iter == at->name; });
+    const Buffer* b = from->op == Op::k_load ? kernel_.find_buffer(from->name) : nullptr;
+    const std::optional<size_t> d =
+        b == nullptr || scope == site_.scopes.end() ? std::nullopt : dimension(from->args, at->name);
+    return d && b->dims[*d] && is_end(value->args[0]->args[1], b->dims[*d] - from->args[*d] + at, (*scope)->extent);
+  }
+
   std::string statement() {
     const Stmt &means = *pattern_.nest.statement, &is = *site_.statement;
-    const bool typed = means.op == is.op && same(means.value, is.value, true);
+    const Expr& value = row_.layout == IntrinsicLayout::kBox ? unfilled(is.value) : is.value;
+    if (&value != &is.value && !is_filled_beyond(is.value))
+      return fmt::format("expected {} to be 0 beyond the last element of a dimension alone", is.target);
+    const bool typed = means.op == is.op && same(means.value, value, true);
     if (!typed) accesses_.clear();
-    if (means.op != is.op || (!typed && !same(means.value, is.value, false))) return "expected " + outline(means);
+    if (means.op != is.op || (!typed && !same(means.value, value, false))) return "expected " + outline(means);
     accesses_.insert(accesses_.begin(), {&means.target, &is.target, &means.index, &is.index});
     if (pattern_.copies() && dtype_bytes(type_of(kernel_, is.target)) > kMostCopied)
       return fmt::format("expected {} to have elements of at most {} bytes", is.target, kMostCopied);

@@ -31,6 +31,16 @@ Status check_launch_scope(const Stmt& scope, const std::vector<const Stmt*>& out
              parallel = scope.mark == Mark::parallel;
   if ((warp_lanes(scope) > 1 || copies_box(scope)) && !any_marked(outer, Mark::grid))
     return invalid("launch: @tensor({}) scope {} stands outside of @grid scopes", scope.intrinsic, scope.iter);
+  if (scope.mark == Mark::role) {
+    if (!any_marked(outer, Mark::grid))
+      return invalid("launch: @role scope {} stands outside of @grid scopes", scope.iter);
+    for (const Mark around : {Mark::block, Mark::vector, Mark::tensor, Mark::role}) {
+      if (any_marked(outer, around))
+        return invalid("launch: @role scope {} stands inside a @{} scope", scope.iter, mark_name(around));
+    }
+    if (!is_const_int(scope.extent, 1))
+      return invalid("launch: @role scope {} runs {} times, expected once", scope.iter, print(scope.extent));
+  }
   if (!grid && !block && !parallel) return {};
   if (parallel ? any_marked(outer, Mark::grid) : any_marked(outer, Mark::parallel))
     return invalid("launch: @{} scope {} stands inside a @{} scope", mark_name(scope.mark), scope.iter,

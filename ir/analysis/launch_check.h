@@ -3,6 +3,7 @@
 //   @block   inside a @grid scope, outside @vector and @tensor scopes; its extent has a constant upper bound, which is
 //            the number of threads: those past the extent do nothing
 //   @tensor  of a GPU's instruction: inside a @grid scope
+//   @role    of one iteration, inside a @grid scope, outside @block, @vector, @tensor and @role scopes
 //   neither of the first two stands inside a @parallel scope or around one
 #pragma once
 #include <vector>

@@ -16,9 +16,6 @@ using ir::Op;
 
 namespace {
 
-constexpr int64_t kManyLocals = 64, kMostOfHalf = 104;  // about as many as leave room in 128 registers
-constexpr int kHalfOfThreads = 256;
-
 class Writer {
  public:
   explicit Writer(const DeviceProgram& p) : p_(p) { find_used(p.body); }
@@ -333,6 +330,12 @@ class Writer {
     line("}}");
   }
 
+  void role(const std::string& head, const char* change, int registers, const std::vector<DeviceStmt>& list) {
+    line("{}", head);
+    if (registers > 0) line("  lt_{}_registers<{}>();", change, registers);
+    body(list);
+  }
+
   // Sums lie together; a tile is named by its first line, as if it were not swizzled.
   void group(const DeviceStmt& s) {
     const DevicePlace& c = s.places[0];
@@ -459,6 +462,11 @@ class Writer {
                integer(to.offset), p_.maps[static_cast<size_t>(s.map)].name, ring(s), at);
           break;
         }
+        case Kind::roles:
+          role(fmt::format("if (lt_thread() >= {}) {{", p_.readers()), "fewer", p_.roles.filler_registers, s.body);
+          role("} else {", "more", p_.roles.reader_registers, s.otherwise);
+          line("}}");
+          break;
         case Kind::store:
           store(s);
           break;
@@ -483,12 +491,6 @@ class Writer {
 
 std::string cuda_text(const DeviceProgram& program, const std::string& kernel, int blocks) {
   return Writer(program).run(kernel, blocks);
-}
-
-int wanted_blocks(const DeviceProgram& program) {
-  int64_t locals = 0;
-  for (const DeviceLocal& l : program.locals) locals += l.registers();
-  return program.threads == kHalfOfThreads && locals >= kManyLocals && locals <= kMostOfHalf ? 2 : 1;
 }
 
 }  // namespace lathe::jit

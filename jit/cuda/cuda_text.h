@@ -15,9 +15,6 @@ inline constexpr char kPreludeName[] = "lathe_prelude.h";
 // `kernel`: the name of its entry, which takes one struct: an address of 8 bytes for each parameter, then 8 bytes for
 // each size, then kMapBytes for each map, aligned to kMapAligned.
 std::string cuda_text(const DeviceProgram& program, const std::string& kernel, int blocks = 1);
-// Blocks that a multiprocessor should hold at once; more than 1 asks the compiler for as few registers as that takes,
-// which it may not manage without local memory.
-int wanted_blocks(const DeviceProgram& program);
 const std::string& device_prelude();
 
 }  // namespace lathe::jit

@@ -77,6 +77,12 @@ class Checker {
         join(state, other);
         return {};
       }
+      case Kind::roles: {  // what is left unfenced by those that fill places, readers would compute with
+        State filled = state;
+        LATHE_RETURN_IF_ERROR(body(s.body, filled));
+        join(state.stored, filled.stored);
+        return body(s.otherwise, state);
+      }
       case Kind::loop: {
         State before;
         do {
@@ -94,6 +100,10 @@ class Checker {
       case Kind::await_ring:
         state.handed.clear();
         return {};
+      case Kind::arrive:
+        if (state.stored.empty()) return {};
+        return invalid("products: threads arrive at {} before a fence hands over what they have stored",
+                       p_.rings[static_cast<size_t>(s.ring)].name);
       case Kind::fence_sums:
         // Where rings say what factors are there, more may be added to the same sums.
         if (p_.rings.empty() && some_on_their_way(state))

@@ -72,7 +72,8 @@ class Printer {
       out_ += fmt::format("] box {}\n", fmt::join(m.box, " x "));
     }
     for (const DeviceRing& r : p_.rings)
-      out_ += fmt::format("  ring {}[{}] arrivals {}\n", r.name, r.places, ir::print(r.arrivals));
+      out_ += fmt::format("  ring {}[{}] arrivals {}{}\n", r.name, r.places, ir::print(r.arrivals),
+                          r.read < 0 ? "" : " read " + p_.rings[static_cast<size_t>(r.read)].name);
     body(p_.body, 1);
     return std::move(out_);
   }
@@ -206,6 +207,15 @@ class Printer {
           for (const ir::Expr& e : s.at) at.push_back(ir::print(e));
           out_ += fmt::format("box {} {}[{}] in {}\n", place(s.places[0]), p_.maps[static_cast<size_t>(s.map)].name,
                               fmt::join(at, ", "), ring(s));
+          break;
+        }
+        case Kind::roles: {
+          const auto with = [](int n) { return n == 0 ? std::string() : fmt::format(" with {} registers", n); };
+          out_ += fmt::format("last {} threads{}:\n", p_.roles.fillers, with(p_.roles.filler_registers));
+          body(s.body, indent + 1);
+          out_.append(static_cast<size_t>(2 * indent), ' ');
+          out_ += fmt::format("others{}:\n", with(p_.roles.reader_registers));
+          body(s.otherwise, indent + 1);
           break;
         }
         case Kind::store:

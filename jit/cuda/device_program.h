@@ -118,13 +118,23 @@ inline constexpr int kMapBytes = 128, kMapAligned = 128, kMostMapDims = 5, kMost
 inline constexpr const char* kMapped = "mapped";
 
 // Places of a ring, of which each says when it has been filled (an mbarrier): when so many threads have arrived, and as
-// many bytes as they expect. How often it has been filled is even or odd: that is what threads wait for.
+// many bytes as they expect. How often it has been filled is even or odd: that is what threads wait for. Where roles
+// fill and read places, another ring says the same of how often each has been read.
 struct DeviceRing {
-  std::string name;  // f0
+  std::string name;  // f0; e0 of one that says what is read
   int places = 1;
   ir::Expr arrivals;  // of threads, until a place is full
+  int read = -1;      // the ring whose places it says are read; -1: it says what is filled
 };
 inline constexpr int kRingBytes = 8;
+
+// Warps that do two different things from some point on: the last threads of the block fill places of rings, all others
+// read them. Each may have registers of its own number; 0: as many as at the start, which is as many as launch bounds
+// allow.
+struct DeviceRoles {
+  int fillers = 0;  // threads; 0: all do the same
+  int filler_registers = 0, reader_registers = 0;
+};
 
 // How a factor of a group of warps lies in swizzled memory, in lines of 64 elements of 2 bytes: neighbours are terms,
 // or, across, rows of a (columns of b). `lines` is from one to the 8th line after it, `panels` to the next 64 rows or
@@ -179,6 +189,7 @@ struct DeviceStmt {
     await_ring,       // until place `integer` of `ring` is full for the time before the one of the parity `step`
     box,              // of map `map` from the element `at` on, neighbours first, is on its way to places[0] of shared
                       // memory on; its bytes arrive at place `integer` of `ring`
+    roles,            // body by the threads that fill places, `otherwise` by those that read them, until the end
     store             // `lanes` elements from places[0] on, `step` apart = operands[0]
   };
   Kind kind = Kind::let;
@@ -216,7 +227,10 @@ struct DeviceProgram {
   std::vector<DeviceShared> shared;
   std::vector<DeviceMap> maps;
   std::vector<DeviceRing> rings;
+  DeviceRoles roles;
   std::vector<DeviceStmt> body;
+
+  int readers() const { return threads - roles.fillers; }
 };
 
 // Bytes of shared memory that a launch has to ask for; 0: none, they are part of the code.
@@ -246,6 +260,9 @@ std::string print(const DeviceProgram& program);
 //            memory, one of them storing it, with no barrier in between (device_waits.h)
 //   rings    boxes are whole lines of 128 bytes and fill swizzled memory of the ring; a place is filled when what was
 //            done with it before is done, and is read when it is full, for the right time (device_rings.cc)
+//   roles    whole groups of four warps each; registers by 8, 24..256, of which there are no more than at the start,
+//            and more for readers; all threads come there, nothing follows, and nothing inside waits for all threads
+//            (device_roles.cc)
 //   async    copies are of f32, 1 or 4 lanes, or of elements of 2 bytes, 8 lanes; all threads reach a commit and an
 //            await; nothing touches an element before its copy has arrived, and all copies arrive before the end
 //            (device_waits.h)

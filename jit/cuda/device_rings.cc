@@ -24,7 +24,7 @@ using Space = DevicePlace::Space;
 using List = std::vector<DeviceStmt>;
 using Clock = std::vector<int64_t>;
 
-constexpr int kWarp = 32;
+constexpr int kWarp = kWarpThreads;
 constexpr int64_t kTerms = 64;  // of a step: sizes are multiples of it
 
 // What an agent does at one point.
@@ -46,6 +46,7 @@ class Player {
     at_.resize(agents());
     begun_.resize(agents());
     groups_.resize(agents());
+    met_.resize(agents());
   }
 
   // arrivals: of each ring.
@@ -57,6 +58,7 @@ class Player {
         while (at_[a] < events_[a].size()) {
           const Event& e = events_[a][at_[a]];
           if (e.kind == Kind::barrier || (e.kind == Kind::await_ring && !is_full(e))) break;
+          if (e.kind == Kind::await_products && !warp_comes(a)) break;
           LATHE_RETURN_IF_ERROR(step(a, e));
           ++at_[a];
           any = true;
@@ -95,6 +97,19 @@ class Player {
   };
 
   size_t agents() const { return events_.size(); }
+  // All threads of a warp wait for their products together.
+  bool warp_comes(size_t a) {
+    const size_t other = a ^ 1;
+    if (met_[a]) return true;
+    if (met_[other] || at_[other] == events_[other].size() || events_[other][at_[other]].kind != Kind::await_products)
+      return false;
+    ++clocks_[a][a];
+    ++clocks_[other][other];
+    join(clocks_[a], clocks_[other]);
+    clocks_[other] = clocks_[a];
+    met_[a] = met_[other] = true;
+    return true;
+  }
   static void join(Clock& to, const Clock& from) {
     for (size_t i = 0; i < to.size(); ++i) to[i] = std::max(to[i], from[i]);
   }
@@ -200,8 +215,9 @@ class Player {
         groups_[a].push_back(std::exchange(begun_[a], {}));
         return {};
       case Kind::await_products:
+        met_[a] = false;
         for (; groups_[a].size() > static_cast<size_t>(e.number); groups_[a].pop_front()) {
-          for (const auto& t : groups_[a].front()) slots_[t].read[a] = mine[a];
+          for (const auto& t : groups_[a].front()) slots_[t].read[a] = mine[a] - 1;  // where the warp met
         }
         return {};
       default:
@@ -224,6 +240,7 @@ class Player {
   std::vector<int64_t> arrivals_;
   std::vector<Clock> clocks_;
   std::vector<size_t> at_;
+  std::vector<char> met_;  // at a wait for products, by both agents of a warp
   std::vector<Place> places_;
   std::vector<size_t> first_;  // of each ring in clocks
   std::map<std::pair<int, int64_t>, Slot> slots_;
@@ -242,6 +259,7 @@ class Follower {
   ir::Result<std::vector<Event>> run(int thread, int64_t size, int64_t mapped) {
     names_ = {};
     out_.clear();
+    thread_ = thread;
     names_.set("thread", {{thread, thread}});
     names_.set("block", {{0, 0}});
     for (const std::string& e : p_.sizes) names_.set(e, {{size, size}});
@@ -317,6 +335,8 @@ class Follower {
         }
         return {};
       }
+      case Kind::roles:
+        return walk(thread_ < p_.readers() ? s.otherwise : s.body);
       case Kind::aligned:
         return invalid("rings: what addresses are cannot be followed");
       default:
@@ -361,6 +381,7 @@ class Follower {
   const DeviceProgram& p_;
   std::map<const DeviceStmt*, Found> found_;
   ThreadNames names_;
+  int thread_ = 0;
   std::vector<Event> out_;
 };
 
@@ -371,80 +392,6 @@ bool alike(const std::vector<Event>& a, const std::vector<Event>& b) {
 }
 
 }  // namespace
-
-static Status check_rings_and_maps(const DeviceProgram& p) {
-  std::set<std::string> names(p.sizes.begin(), p.sizes.end());
-  const auto known = [&](const ir::Expr& e) {
-    bool out = static_cast<bool>(e);
-    if (e)
-      ir::for_each_node(e, [&](const ir::ExprNode& n) {
-        out = out && n.op != ir::Op::k_iter && n.op != ir::Op::k_load &&
-              (n.op != ir::Op::k_symbol || names.count(n.name) != 0);
-      });
-    return out;
-  };
-  for (const DeviceRing& r : p.rings) {
-    if (r.places < 2 || r.places > kMostStages)
-      return invalid("rings: {} has {} places, expected 2..{}", r.name, r.places, kMostStages);
-    if (!known(r.arrivals)) return invalid("rings: it is not known how many threads {} waits for", r.name);
-  }
-  for (const DeviceShared& s : p.shared) {
-    if (s.ring >= 0 && (static_cast<size_t>(s.ring) >= p.rings.size() || !s.swizzled ||
-                        s.count % p.rings[static_cast<size_t>(s.ring)].places != 0))
-      return invalid("rings: {} is not the swizzled places of a ring", s.name);
-  }
-  for (const DeviceMap& m : p.maps) {
-    const size_t dims = m.box.size();
-    if (m.param < 0 || static_cast<size_t>(m.param) >= p.params.size() ||
-        p.params[static_cast<size_t>(m.param)].written || dtype_bytes(p.params[static_cast<size_t>(m.param)].type) != 2)
-      return invalid("rings: {} is no map of elements of 2 bytes that are only read", m.name);
-    if (dims < 1 || dims > static_cast<size_t>(kMostMapDims) || m.sizes.size() != dims || m.strides.size() + 1 != dims)
-      return invalid("rings: {} has {} dimensions, expected 1..{}", m.name, dims, kMostMapDims);
-    for (const int b : m.box) {
-      if (b < 1 || b > kMostBox) return invalid("rings: {} has boxes of {}, expected 1..{}", m.name, b, kMostBox);
-    }
-    if (2 * m.box[0] != kSwizzledLine)
-      return invalid("rings: {} has boxes of {} neighbours, expected {} bytes of them", m.name, m.box[0],
-                     kSwizzledLine);
-    for (const std::vector<ir::Expr>* all : {&m.sizes, &m.strides}) {
-      if (!std::all_of(all->begin(), all->end(), known)) return invalid("rings: sizes of {} are not known", m.name);
-    }
-  }
-  return {};
-}
-
-Status check_shared(const DeviceProgram& p) {
-  int64_t bytes = 0;
-  for (const DeviceRing& r : p.rings) bytes += int64_t{std::min(r.places, kMostStages)} * kRingBytes;
-  for (const DeviceShared& s : p.shared) {
-    if (s.count < 1) return invalid("shared: {} has {} elements", s.name, s.count);
-    if (s.swizzled && (dtype_bytes(s.type) != 2 || 2 * s.count % kSwizzled != 0))
-      return invalid("shared: {} is swizzled, expected whole tiles of {} bytes of elements of 2", s.name, kSwizzled);
-    bytes += DeviceShared{s.name, std::min<int64_t>(s.count, kMostShared), s.type, s.swizzled}.bytes();
-  }
-  if (bytes > kMostShared) return invalid("shared: {} bytes, expected at most {}", bytes, kMostShared);
-  return check_rings_and_maps(p);
-}
-
-Status check_ring_statement(const DeviceProgram& p, const DeviceStmt& s) {
-  if (s.ring < 0 || static_cast<size_t>(s.ring) >= p.rings.size()) return invalid("rings: there is no ring {}", s.ring);
-  if (s.kind != Kind::box) return {};
-  if (s.map < 0 || static_cast<size_t>(s.map) >= p.maps.size()) return invalid("rings: there is no map {}", s.map);
-  const DeviceMap& m = p.maps[static_cast<size_t>(s.map)];
-  if (s.at.size() != m.box.size())
-    return invalid("rings: a box of {} at {} numbers, expected {}", m.name, s.at.size(), m.box.size());
-  if (s.places.size() != 1 || s.places[0].space != Space::shared || s.places[0].index < 0 ||
-      static_cast<size_t>(s.places[0].index) >= p.shared.size())
-    return invalid("rings: a box of {} goes to shared memory", m.name);
-  const DeviceShared& to = p.shared[static_cast<size_t>(s.places[0].index)];
-  if (to.ring != s.ring || to.type != p.params[static_cast<size_t>(m.param)].type)
-    return invalid("rings: {} is no place of {} for a box of {}", to.name, p.rings[static_cast<size_t>(s.ring)].name,
-                   m.name);
-  if (!ir::proves_divisible(s.places[0].offset, kSwizzled / 2, {}))
-    return invalid("rings: a box at {}[{}], and nothing says that it begins at a multiple of {} bytes", to.name,
-                   print(s.places[0].offset), kSwizzled);
-  return {};
-}
 
 Status check_rings(const DeviceProgram& p) {
   if (p.rings.empty()) return {};

@@ -16,8 +16,6 @@ using ir::Status;
 
 namespace {
 
-constexpr int kWarp = 32;
-
 class Verifier {
   using Space = DevicePlace::Space;
 
@@ -130,11 +128,7 @@ class Verifier {
     for (const DevicePlace& at : s.places) LATHE_RETURN_IF_ERROR(place(at));
     LATHE_RETURN_IF_ERROR(check_copy_form(p_, s));
     stored_shared_[static_cast<size_t>(s.places[0].index)] = true;
-    if (s.lanes == 1) return {};
-    if (!ir::proves_divisible(s.places[0].offset, s.lanes, {}))
-      return invalid("access: {} lanes of {}[{}] at once, and nothing says that they are aligned", s.lanes,
-                     p_.shared[static_cast<size_t>(s.places[0].index)].name, print(s.places[0].offset));
-    return aligned(s.places[1], s.lanes);
+    return s.lanes == 1 ? Status() : aligned(s.places[1], s.lanes);
   }
 
   Status ring(const DeviceStmt& s) {
@@ -143,7 +137,9 @@ class Verifier {
     for (const ir::Expr& e : s.at) LATHE_RETURN_IF_ERROR(integer(e, ir::DType::i64));
     if (s.kind == DeviceStmt::Kind::await_ring) {
       LATHE_RETURN_IF_ERROR(integer(s.step, ir::DType::i64));
-      if (apart_ > 0) return invalid("rings: a wait that not all threads reach");
+      // One thread may wait to fill a place: what it fills arrives for all.
+      if (apart_ > 0 && p_.rings[static_cast<size_t>(s.ring)].read < 0)
+        return invalid("rings: a wait that not all threads reach");
     }
     for (const DevicePlace& at : s.places) {
       LATHE_RETURN_IF_ERROR(place(at));
@@ -191,7 +187,8 @@ class Verifier {
     const WarpOpRow& row = warp_op(s.warp);
     const std::string_view results = row.results, operands = row.operands;
     if (apart_ > 0) return invalid("wait: {}, which not all threads reach", row.name);
-    if (p_.threads % kWarp != 0) return invalid("warp: {} by {} threads, expected whole warps", row.name, p_.threads);
+    if (p_.threads % kWarpThreads != 0)
+      return invalid("warp: {} by {} threads, expected whole warps", row.name, p_.threads);
     if (s.places.size() != results.size() + operands.size())
       return invalid("warp: {} has {} places, expected {}", row.name, s.places.size(),
                      results.size() + operands.size());
@@ -301,9 +298,8 @@ class Verifier {
   }
 
   Status define_value(const DeviceStmt& s, char type, int lanes) {
-    if (s.value < 0 || !values_.emplace(s.value, std::make_pair(type, lanes)).second)
-      return invalid("names: value v{} is defined twice", s.value);
-    if (!numbers_.insert(s.value).second) return invalid("names: value v{} is defined twice", s.value);
+    if (s.value < 0 || !numbers_.insert(s.value).second) return invalid("names: value v{} is defined twice", s.value);
+    values_[s.value] = {type, lanes};
     return {};
   }
 
@@ -435,6 +431,9 @@ class Verifier {
       case Kind::await_ring:
       case Kind::box:
         return ring(s);
+      case Kind::roles:
+        LATHE_RETURN_IF_ERROR(inside(s.body));
+        return inside(s.otherwise);
       case Kind::copy:
         return copy(s);
       case Kind::commit:
@@ -491,6 +490,7 @@ class Verifier {
 }  // namespace
 
 Status verify(const DeviceProgram& program) {
+  LATHE_RETURN_IF_ERROR(check_roles(program));
   LATHE_RETURN_IF_ERROR(Verifier(program).run());
   LATHE_RETURN_IF_ERROR(check_products(program));
   LATHE_RETURN_IF_ERROR(check_rings(program));

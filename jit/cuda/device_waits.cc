@@ -121,6 +121,12 @@ class Checker {
       case Kind::when:
       case Kind::aligned:
         return found.touches || found.waits ? branches(s, mask, state) : Status();
+      case Kind::roles: {
+        Mask fill = mask, read = mask;
+        for (size_t t = 0; t < mask.size(); ++t) (t < static_cast<size_t>(p_.readers()) ? fill : read)[t] = 0;
+        LATHE_RETURN_IF_ERROR(body(s.body, fill, state));
+        return body(s.otherwise, read, state);
+      }
       case Kind::loop:
         return found.touches || found.waits ? loop(s, mask, state) : Status();
       case Kind::barrier:
@@ -439,6 +445,9 @@ Status check_copy_form(const DeviceProgram& program, const DeviceStmt& s) {
   if ((!alone && s.lanes != lanes_at_once(p.type)) || (s.lanes > 1 && !ir::is_const_int(s.step, 1)))
     return ir::invalid("async: a copy of {} lanes, expected {}{} neighbours", s.lanes, halves ? "" : "1 or ",
                        lanes_at_once(p.type));
+  if (s.lanes > 1 && !ir::proves_divisible(s.places[0].offset, s.lanes, {}))
+    return ir::invalid("access: {} lanes of {}[{}] at once, and nothing says that they are aligned", s.lanes, to.name,
+                       print(s.places[0].offset));
   return {};
 }
 

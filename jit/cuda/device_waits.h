@@ -16,11 +16,14 @@ ir::Status check_waits(const DeviceProgram& program);
 // over; a factor that a thread has stored to with no fence before the barrier; products that nothing waits for.
 ir::Status check_products(const DeviceProgram& program);
 
+// Whether threads may go apart for good where a program says so (device_roles.cc). INVALID, naming the rule `roles`.
+ir::Status check_roles(const DeviceProgram& program);
+
 // The form of a product of a group of warps, and of an asynchronous copy, whose operands are there.
 ir::Status check_group_form(const DeviceProgram& program, const DeviceStmt& product);
 ir::Status check_copy_form(const DeviceProgram& program, const DeviceStmt& copy);
 
-// Of shared memory, of rings and of maps, and of a statement on them (device_rings.cc). INVALID, naming the rule.
+// Of shared memory, of rings and of maps, and of a statement on them (ring_forms.cc). INVALID, naming the rule.
 ir::Status check_shared(const DeviceProgram& program);
 ir::Status check_ring_statement(const DeviceProgram& program, const DeviceStmt& statement);
 // Whether places of rings are filled and read in turn: the program is followed for several sizes, with what each warp

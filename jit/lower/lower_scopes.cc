@@ -52,6 +52,7 @@ void Lowering::statement(const Stmt& s) {
     case Mark::parallel:
     case Mark::grid:
     case Mark::block:
+    case Mark::role:
       fail(ir::unsupported("scope {} is {}", s.iter, ir::mark_name(s.mark)));
       return;
   }

@@ -23,6 +23,7 @@ struct TileWork {
   int64_t threads = 1, registers = 1, shared = 0;  // of a block; of a thread; bytes of a block
   int64_t stages = 1;                              // of steps, of which one is used and the others are on their way
   double step = 0, rest = 0;  // cycles that a multiprocessor is busy with a step, and with all else
+  double meeting = 40;        // of a barrier in each step
   double chain = 0;           // cycles of a step's instructions that wait for each other
 };
 
@@ -31,7 +32,6 @@ inline double busy_cycles(const TileWork& w, const ir::GpuTarget& gpu) {
   constexpr int64_t kResidentThreads = 2048,
                     kReserved = 1024;  // bytes of shared memory that a block takes beside its own
   constexpr double kLatency = 700;     // from a load of a tile to its first use
-  constexpr double kMeeting = 40;      // of a barrier
   const double waves = static_cast<double>(w.tiles) / std::max(gpu.multiprocessors, 1);
   const double busy = waves >= 1 ? static_cast<double>(ceil_div(w.tiles, std::max(gpu.multiprocessors, 1))) : 1;
   const auto resident = static_cast<double>(
@@ -39,7 +39,7 @@ inline double busy_cycles(const TileWork& w, const ir::GpuTarget& gpu) {
                                      (most_shared(gpu) + kReserved) / (w.shared + kReserved)})));
   const double together = std::max(1.0, std::min(resident, waves)), steps = static_cast<double>(w.steps);
   const double arrives = w.stages == 1 ? kLatency + w.step : kLatency / static_cast<double>(w.stages - 1);
-  const double waiting = busy / together * steps * std::max({arrives, w.step + kMeeting, w.chain + kMeeting});
+  const double waiting = busy / together * steps * std::max({arrives, w.step + w.meeting, w.chain + w.meeting});
   return std::max(busy * (steps * w.step + w.rest), waiting) + 0.1 * waiting + kLatency;
 }
 

@@ -179,6 +179,9 @@ std::vector<Move> propose_parallelize_grid(const Kernel& kernel) { return propos
 Status apply_parallelize_block(TransformResult& result, const Move& move, const TransformParams& params) {
   LATHE_ASSIGN(const ScopeSite site, find_plain_site(result.kernel, move.args[0]));
   if (!inside_mark(site.outer, Mark::grid)) return invalid("expected `{}` inside a @grid scope", move.args[0]);
+  bool role = false;
+  for_each_stmt(site.scope().body, [&](const Stmt& s) { role |= s.mark == Mark::role; });
+  if (role) return invalid("expected no @role scope inside `{}`", move.args[0]);
   int64_t threads = 1;
   for (const Stmt* s : site.path()) {
     if (s != &site.scope() && s->mark != Mark::block) continue;

@@ -9,6 +9,10 @@
 //       for i < N - (S - 1): F(i + S - 1) -> t[(i + S - 1) % S]; S(i, t[i % S])
 //       for e < min(S - 1, N): S(n, t[n % S]), n = max(N - (S - 1), 0) + e
 //
+// specialize_roles: warps of their own do the first part, as far ahead of the second one as there are places for what
+// goes from one to the other, one for each iteration in turn. The order in which a Kernel means them stays as it is.
+//   for i < N: F(i) -> t; S(i, t)  ->  for i < N: {for r < 1 @role: F(i) -> t[i % S]}; S(i, t[i % S])
+//
 // rotate_scope: the same statements in the same order, but iterations begin in the middle, so that other moves
 // can bring the end of one and the beginning of the next together.
 //   for i < N: F(i); S(i)  ->  F(0);  for i < N - 1: S(i); F(i + 1);   S(N - 1)
@@ -227,6 +231,51 @@ Status apply_pipeline(TransformResult& result, const Move& move, const Transform
   append(replacement, std::move(after_loop));
   replace_scope(site, std::move(replacement), ranges);
   return {};
+}
+
+Status apply_specialize_roles(TransformResult& result, const Move& move, const TransformParams& params) {
+  Kernel& k = result.kernel;
+  const Legality legality("specialize_roles", params);
+  const std::string& name = move.args[0];
+  LATHE_ASSIGN(const Halves halves, find_halves(k, move));
+  const auto& [site, at] = halves;
+  Stmt& scope = site.scope();
+  bool role = inside_mark(site.outer, Mark::role);
+  for_each_stmt(scope.body, [&](const Stmt& s) { role = role || s.mark == Mark::role; });
+  if (role) return invalid("expected no @role scope around or inside `{}`", name);
+  if (!inside_mark(site.outer, Mark::grid) || inside_mark(site.outer, Mark::block))
+    return invalid("expected `{}` inside a @grid scope and outside of @block scopes", name);
+  LATHE_ASSIGN(const int64_t stages, int_arg(move.options.at("stages"), "stages", 2, kMostStages));
+  const ScopePath path = site.path();
+  const std::vector<Access> accesses = collect_accesses(scope.body, path);
+  const std::vector<std::string> carried = handed_over(accesses, scope, path.size(), static_cast<size_t>(at));
+  std::string why;
+  for (const std::string& buffer : carried) {
+    if (k.find_buffer(buffer)->place != Place::shared)
+      return invalid("expected shared memory, `{}` goes from one part to the other", buffer);
+    LATHE_RETURN_IF_ERROR(legality.require(0, lives_inside(k, buffer, path, &why), why));
+  }
+  const Answer rest = separable(k, name, static_cast<size_t>(at), carried);
+  LATHE_RETURN_IF_ERROR(legality.require(1, rest.ok && !rest.reassociates, rest.why));
+  Names names(k);
+  for (const std::string& buffer : carried) {
+    widen_to_ring(*k.find_buffer(buffer), stages);
+    put_in_ring(scope.body, buffer, ir::mod(iter(name), Expr(stages)));
+  }
+  std::vector<Stmt> body, first;
+  std::move(scope.body.begin(), scope.body.begin() + at, std::back_inserter(first));
+  body.push_back(make_scope(names.fresh(name + "_r"), Expr(1), std::move(first)));
+  body.back().mark = Mark::role;
+  std::move(scope.body.begin() + at, scope.body.end(), std::back_inserter(body));
+  scope.body = std::move(body);
+  simplify_body(scope.body, ranges_at(k, path));
+  return {};
+}
+
+std::vector<Move> propose_specialize_roles(const Kernel& kernel) {
+  std::vector<Move> out = propose_after(kernel, "specialize_roles");
+  for (Move& m : out) m.options.emplace("stages", "3");
+  return out;
 }
 
 std::vector<Move> propose_pipeline(const Kernel& kernel) { return propose_after(kernel, "pipeline"); }

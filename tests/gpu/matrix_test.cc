@@ -95,6 +95,7 @@ jit::CubinInfo disassembled(const std::string& tool, const std::string& cubin) {
     if (op == "LDSM") ++out.matrix_loads;
     if (op == "UTMALDG") ++out.box_copies;
     if (op == "SYNCS") ++out.rings;
+    if (op == "USETMAXREG") ++out.register_changes;
     if (op != "LDG" && op != "STG") continue;
     jit::AccessCounts& counts = op == "LDG" ? out.loads : out.stores;
     ++(modifiers.find(".128") != std::string::npos  ? counts.bits128
@@ -128,6 +129,7 @@ TEST_F(CompileMatrix, TheReaderAgreesWithTheDisassembler) {
       EXPECT_EQ(ours.box_copies, theirs.box_copies);
       EXPECT_EQ(ours.box_copies > 0, ours.group_mma > 0);
       EXPECT_EQ(ours.rings, theirs.rings);
+      EXPECT_EQ(ours.register_changes, theirs.register_changes);
       for (const auto& [a, b] : {std::pair(ours.loads, theirs.loads), std::pair(ours.stores, theirs.stores)}) {
         EXPECT_EQ(a.bits128, b.bits128) << gpu;
         EXPECT_EQ(a.bits64, b.bits64) << gpu;

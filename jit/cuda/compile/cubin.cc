@@ -133,6 +133,9 @@ class Reader {
         case 0x9a7:
           ++out_.rings;
           break;
+        case 0x9c8:
+          ++out_.register_changes;
+          break;
         case 0xb1d:
           ++out_.barriers;
           break;

@@ -27,6 +27,7 @@ struct CubinInfo {
   int async_copies = 0;           // of global memory to shared memory
   int box_copies = 0;             // of a tensor, whole boxes: UTMALDG
   int rings = 0;                  // what is done with mbarriers: SYNCS
+  int register_changes = 0;       // of a role: USETMAXREG
 };
 
 // INVALID: no ELF file for a GPU, cut short, or without that kernel.

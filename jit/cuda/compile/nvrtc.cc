@@ -34,6 +34,18 @@ constexpr const char* kOptions[] = {"--std=c++17",
                                     "-Xptxas=--warn-on-spills",
                                     "-Xptxas=--warn-on-local-memory-usage"};
 
+constexpr int64_t kManyLocals = 64, kMostOfHalf = 104;  // about as many as leave room in 128 registers
+constexpr int kHalfOfThreads = 256;
+
+// Blocks that a multiprocessor should hold at once; more than 1 asks the compiler for as few registers as that takes,
+// which it may not manage without local memory.
+int wanted_blocks(const DeviceProgram& program) {
+  int64_t locals = 0;
+  for (const DeviceLocal& l : program.locals) locals += l.registers();
+  const bool half = program.threads == kHalfOfThreads && program.roles.fillers == 0;
+  return half && locals >= kManyLocals && locals <= kMostOfHalf ? 2 : 1;
+}
+
 }  // namespace
 
 struct Nvrtc::Table {

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "ir/analysis/analysis.h"
+#include "ir/analysis/filled.h"
 #include "ir/analysis/intrinsics.h"
 #include "ir/core/names.h"
 #include "ir/core/text_form.h"
@@ -38,13 +39,14 @@ size_t dim_of(const std::vector<Expr>& index, const std::string& iterator) {
 Result<BoxCopy> box_copy(const ir::Kernel& leaf, const Stmt& scope) {
   const Stmt &inner = scope.body[0], &is = inner.body[0];
   BoxCopy out;
-  out.source = is.value->name;
+  const Expr& value = ir::unfilled(is.value);
+  out.source = value->name;
   out.target = is.target;
   const ir::Buffer &from = *leaf.find_buffer(out.source), &to = *leaf.find_buffer(out.target);
   if (!ir::is_input(from.place) || to.place != ir::Place::shared || !from.layout.empty() || from.type != to.type)
     return unsupported("{} copies boxes from {} to {}, expected an input and shared memory", scope.intrinsic,
                        out.source, out.target);
-  const std::vector<Expr>& index = is.value->args;
+  const std::vector<Expr>& index = value->args;
   size_t near = 0;
   while (near < index.size() && !ir::is_const_int(stride_of(from, near), 1)) ++near;
   const auto of = [&](const std::string& i) { return dim_of(index, i); };

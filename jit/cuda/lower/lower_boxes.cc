@@ -37,7 +37,8 @@ Status DeviceLowering::open_rings() {
   LATHE_ASSIGN(out_.maps, box_maps(kernel_));
   out_.sizes.emplace_back(kMapped);
   const Expr mapped = ir::make(Op::k_ne, {ir::symbol(kMapped), Expr(0)});
-  DeviceRing ring{"f0", 0, ir::make(Op::k_select, {mapped, Expr(1), Expr(int64_t{out_.threads})})};
+  const int64_t fillers = plan_.role == nullptr ? out_.threads : out_.roles.fillers;
+  DeviceRing ring{"f0", 0, ir::make(Op::k_select, {mapped, Expr(1), Expr(fillers)})};
   for (const std::string& name : plan_.boxed) {
     const int places = static_cast<int>(kernel_.find_buffer(name)->dims[0]->ival);
     if (ring.places != 0 && ring.places != places)
@@ -46,6 +47,9 @@ Status DeviceLowering::open_rings() {
     out_.shared[static_cast<size_t>(place_of_.at(name).index)].ring = 0;
   }
   out_.rings.push_back(std::move(ring));
+  // A thread of each warp arrives once all of it have read a place.
+  if (plan_.role != nullptr)
+    out_.rings.push_back({"e0", out_.rings[0].places, Expr(int64_t{out_.readers() / kWarpThreads}), 0});
   out_.body.push_back(made(Kind::open_rings));
   barrier(out_.body);
   return {};
@@ -54,9 +58,9 @@ Status DeviceLowering::open_rings() {
 // n of a place n % S.
 Result<Expr> DeviceLowering::ring_number(const std::string& buffer, const Expr& place) const {
   const Expr& places = kernel_.find_buffer(buffer)->dims[0];
-  if (place->op == Op::k_mod && equal(place->args[1], places)) return place->args[0];
+  if (place->op == Op::k_mod && equal(place->args[1], places)) return going_on(place->args[0]);
   const ir::Interval range = ir::interval(place, ranges_);
-  if (range.lo >= 0 && range.hi < places->ival) return place;
+  if (range.lo >= 0 && range.hi < places->ival) return going_on(place);
   return unsupported("{} is no place of a ring of {} in {}", print(place), places->ival, buffer);
 }
 
@@ -106,14 +110,19 @@ Result<size_t> DeviceLowering::boxes(const std::vector<Stmt>& list, size_t first
     LATHE_ASSIGN(const BoxCopy copy, box_copy(kernel_, s));
     LATHE_RETURN_IF_ERROR(box(copy, is, number, one.body));
     expect.bytes += copy.width * copy.lines * 2;
-    LATHE_RETURN_IF_ERROR(copied_by_threads(s, copy, threads, mapped.otherwise));
+    if (part_ != Part::boxes) LATHE_RETURN_IF_ERROR(copied_by_threads(s, copy, threads, mapped.otherwise));
   }
   one.integer = ir::make(Op::k_eq, {ir::iter("thread"), Expr(0)});
   one.body.insert(one.body.begin(), std::move(expect));
-  mapped.integer = ir::make(Op::k_ne, {ir::symbol(kMapped), Expr(0)});
-  mapped.body.push_back(std::move(one));
   mapped.otherwise.push_back(made(Kind::fence_shared));
   mapped.otherwise.push_back(at_ring(Kind::arrive, number));
+  if (part_ != Part::all) {
+    List& of = part_ == Part::boxes ? one.body : mapped.otherwise;
+    std::move(of.begin(), of.end(), std::back_inserter(to));
+    return last - first;
+  }
+  mapped.integer = ir::make(Op::k_ne, {ir::symbol(kMapped), Expr(0)});
+  mapped.body.push_back(std::move(one));
   to.push_back(std::move(mapped));
   return last - first;
 }
@@ -152,7 +161,9 @@ Status DeviceLowering::copied_by_threads(const Stmt& s, const BoxCopy& copy, int
   DeviceStmt loop = made(Kind::loop), when = made(Kind::when);
   loop.name = fmt::format("x{}", slot_names_++);
   loop.integer = Expr((copy.width * copy.lines + threads - 1) / threads);
-  const Expr number = ir::iter(loop.name) * Expr(threads) + ir::iter("thread");
+  Expr own = ir::iter("thread");
+  if (plan_.role != nullptr) own = own - Expr(int64_t{out_.readers()});
+  const Expr number = ir::iter(loop.name) * Expr(threads) + own;
   const auto let = [&](const std::string& name, const Expr& value) {
     loop.body.push_back(made(Kind::let));
     loop.body.back().name = name;

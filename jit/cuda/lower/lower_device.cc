@@ -151,9 +151,12 @@ Result<DeviceProgram> DeviceLowering::run() {
     add_let(out_.body, name, ir::floordiv(rest, along[g]));
     rest = ir::iter(name);
   }
+  const int64_t threads = out_.threads;
+  if (plan_.role != nullptr) out_.threads += out_.roles.fillers = kGroupThreads;
   LATHE_RETURN_IF_ERROR(open_rings());
   const auto head = static_cast<std::ptrdiff_t>(out_.body.size());
-  LATHE_RETURN_IF_ERROR(body(inner->body, out_.threads, out_.body));
+  LATHE_RETURN_IF_ERROR(plan_.role == nullptr ? body(inner->body, threads, out_.body)
+                                              : roles(inner->body, threads, out_.body));
   place_product_waits(out_);
   if (!inside) return std::move(out_);
   DeviceStmt when;
@@ -177,6 +180,7 @@ Status DeviceLowering::body(const std::vector<Stmt>& list, int64_t threads, List
   } else {
     for (size_t i = 0; i < list.size() && status.ok(); ++i) {
       const Stmt& s = list[i];
+      if (is_left_out(s)) continue;
       if (ir::copies_box(s)) {
         LATHE_ASSIGN(const size_t copied, boxes(list, i, threads, to));
         i += copied - 1;
@@ -222,6 +226,7 @@ Status DeviceLowering::waiting(const std::vector<Stmt>& list, int64_t threads, L
   };
   for (size_t i = 0; i < list.size(); ++i) {
     const Stmt& s = list[i];
+    if (is_left_out(s)) continue;
     if (plan_.barrier_before.count(&s) != 0) {
       flush();
       const auto ahead = plan_.ahead.find(&s);
@@ -278,6 +283,8 @@ Status DeviceLowering::scope(const Stmt& s, int64_t threads, List& to) {
       return vector(s, threads, to);
     case Mark::tensor:
       return tensor(s, threads, to);
+    case Mark::role:
+      return fill(s, to);
     default:
       return unsupported("scope {} is {}", s.iter, ir::mark_name(s.mark));
   }
@@ -322,6 +329,8 @@ Status DeviceLowering::loop(const Stmt& s, int64_t threads, List& to) {
       ranges_.enter(name, place->args[1]);
     }
     Status status = body(s.body, threads, loop.body);
+    const bool filled = part_ == Part::reads && plan_.role_loops.back() == &s;
+    if (filled && status.ok()) status = release(loop.body);
     for (size_t i = 0; i < places.size(); ++i) ranges_.leave();
     slots_ = outside;
     return status;

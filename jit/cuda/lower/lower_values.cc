@@ -134,6 +134,10 @@ Status DeviceLowering::take_ahead(const ir::Stmt& vector, List& to) {
 
 std::vector<Expr> DeviceLowering::named(const std::string& buffer, const std::vector<Expr>& index) const {
   std::vector<Expr> out = index;
+  if (part_ != Part::all && plan_.boxed.count(buffer) != 0) {
+    const Expr& number = index[0]->op == Op::k_mod ? index[0]->args[0] : index[0];
+    out[0] = ir::mod(going_on(number), kernel_.find_buffer(buffer)->dims[0]);
+  }
   if (plan_.rings.count(buffer) == 0) return out;
   const auto slot = slots_.find(print(index[0]));
   if (slot != slots_.end()) out[0] = ir::iter(slot->second);

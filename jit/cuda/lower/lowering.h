@@ -1,6 +1,7 @@
 // The making of a device program, in parts: lower_device.cc has scopes and who runs them, lower_reduce.cc what threads
 // reduce together, lower_tensor.cc what warps do together, lower_wgmma.cc what groups of warps do, lower_boxes.cc what
-// the hardware copies, lower_values.cc what the statements compute and where elements lie.
+// the hardware copies, lower_roles.cc what some threads do alone, lower_values.cc what the statements compute and where
+// elements lie.
 #pragma once
 #include <map>
 #include <set>
@@ -59,6 +60,13 @@ class DeviceLowering {
   ir::Status open_rings();
   ir::Result<ir::Expr> ring_number(const std::string& buffer, const ir::Expr& place) const;
   DeviceStmt at_ring(DeviceStmt::Kind kind, const ir::Expr& number) const;
+  // What is done by some threads alone (lower_roles.cc).
+  enum class Part : uint8_t { all, boxes, copies, reads };
+  ir::Status roles(const std::vector<ir::Stmt>& list, int64_t threads, List& to);
+  bool is_left_out(const ir::Stmt& s) const;
+  ir::Status fill(const ir::Stmt& s, List& to);
+  ir::Status release(List& to) const;
+  ir::Expr going_on(const ir::Expr& number) const;
   ir::Status await_boxes(const ir::Stmt& s, List& to);
   ir::Result<size_t> boxes(const std::vector<ir::Stmt>& list, size_t first, int64_t threads, List& to);
   ir::Status box(const BoxCopy& copy, const ir::Stmt& is, const ir::Expr& number, List& to);
@@ -150,6 +158,7 @@ class DeviceLowering {
   int takes_ = 0;
   bool open_ = false, on_their_way_ = false;  // copies that no group has; that nothing has waited for
   int block_depth_ = 0;
+  Part part_ = Part::all;
   std::set<std::string> copied_;      // registers that hold elements of inputs as they are
   bool tensor_ = false;               // warps compute together: elements of 2 bytes lie as they are
   const ir::Stmt* vector_ = nullptr;  // whose lanes are taken together

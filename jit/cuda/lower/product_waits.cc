@@ -115,6 +115,10 @@ class Placer {
       return at.space == Space::local && state.sums.count(at.index) != 0;
     });
   }
+  // Places that are filled next.
+  bool releases(const DeviceStmt& s) const {
+    return s.kind == Kind::arrive && p_.rings[static_cast<size_t>(s.ring)].read >= 0;
+  }
   bool stores(const DeviceStmt& s) const {
     return (s.kind == Kind::store || s.kind == Kind::copy || s.kind == Kind::box) &&
            s.places[0].space == Space::shared && p_.shared[static_cast<size_t>(s.places[0].index)].swizzled;
@@ -172,6 +176,12 @@ class Placer {
       const DeviceStmt& s = list[i];
       const bool later = store_follows(list, i + 1, after);
       if (s.kind == Kind::await_ring) state.awaited = s.integer;
+      if (s.kind == Kind::roles) {
+        out.push_back(s);
+        List& reads = out.back().otherwise = walk(s.otherwise, state, false);
+        await(state, reads);
+        continue;
+      }
       if (is_batch(s)) {
         if (!goes_with(s, state)) await(state, out);
         DeviceStmt batch = s;
@@ -209,7 +219,8 @@ class Placer {
       // All threads wait before some of them may have to.
       const auto inside = [&](const auto& f) { return any(s.body, f) || any(s.otherwise, f); };
       const bool meets = inside([](const DeviceStmt& inner) { return inner.kind == Kind::barrier; });
-      if (meets || inside([&](const DeviceStmt& inner) { return touches(inner, state); })) await(state, out);
+      if (meets || inside([&](const DeviceStmt& inner) { return touches(inner, state) || releases(inner); }))
+        await(state, out);
       if (meets && std::exchange(state.stored, false)) out.push_back(made(Kind::fence_shared));
       out.push_back(s);
       if (!inside([&](const DeviceStmt& inner) { return hands_over(inner); })) continue;

@@ -37,6 +37,8 @@ class Planner {
     for (const Stmt* s : outer) ranges.enter(*s);
     alone_ = ir::block_threads(inner->body, ranges) <= 1;
     LATHE_RETURN_IF_ERROR(find_boxed());
+    LATHE_RETURN_IF_ERROR(find_role(inner->body, {}));
+    LATHE_RETURN_IF_ERROR(check_role());
     find_rings();
     LATHE_RETURN_IF_ERROR(list(inner->body, outer, nullptr));
     for (const Stmt& s : inner->body) mark_waits(s);
@@ -65,6 +67,50 @@ class Planner {
                         b.dims[0]->ival >= 2 && b.dims[0]->ival <= kMostStages;
       const bool box = std::any_of(a.scopes.begin(), a.scopes.end(), [](const Stmt* s) { return ir::copies_box(*s); });
       if (!ring || !box) return unsupported("{} is no ring in shared memory of 2..{} boxes", a.buffer, kMostStages);
+    }
+    return {};
+  }
+
+  Status find_role(const std::vector<Stmt>& body, const Scopes& around) {
+    for (const Stmt& s : body) {
+      if (s.kind != Stmt::Kind::scope) continue;
+      if (s.mark == Mark::role) {
+        if (plan_.role != nullptr) return unsupported("@role scopes {} and {}, expected one", plan_.role->iter, s.iter);
+        plan_.role = &s;
+        plan_.role_loops = around;
+      }
+      Scopes inside = around;
+      inside.push_back(&s);
+      LATHE_RETURN_IF_ERROR(find_role(s.body, inside));
+    }
+    return {};
+  }
+
+  // It copies boxes to places, which others read in the same iteration of the loop around it.
+  Status check_role() const {
+    if (plan_.role == nullptr) return {};
+    const std::string& name = plan_.role->iter;
+    const Scopes& loops = plan_.role_loops;
+    if (loops.empty() || plan_.role->body.empty()) return unsupported("@role scope {} is in no loop", name);
+    for (const Stmt* s : loops) {
+      bool fixed = s->mark == Mark::none;
+      ir::for_each_node(s->extent, [&](const ir::ExprNode& n) {
+        const bool varies = n.op == ir::Op::k_load ||
+                            (n.op == ir::Op::k_iter && s != loops[0] &&
+                             std::any_of(loops.begin(), loops.end(), [&](const Stmt* o) { return o->iter == n.name; }));
+        fixed = fixed && !varies;
+      });
+      if (!fixed) return unsupported("{} around @role scope {} is no loop of a fixed number of turns", s->iter, name);
+    }
+    for (const Stmt& s : plan_.role->body) {
+      if (!ir::copies_box(s)) return unsupported("@role scope {} does more than to copy boxes", name);
+    }
+    const Stmt& first = plan_.role->body[0].body[0].body[0];
+    for (const Access& a : ir::collect_accesses(leaf_.body)) {
+      if (plan_.boxed.count(a.buffer) == 0) continue;
+      const auto in = [&](const Stmt* s) { return std::find(a.scopes.begin(), a.scopes.end(), s) != a.scopes.end(); };
+      if (in(plan_.role) != a.write || !in(loops.back()) || !equal(a.index[0], first.index[0]))
+        return unsupported("{} is filled by @role scope {} alone, and read at the same place", a.buffer, name);
     }
     return {};
   }
@@ -309,7 +355,8 @@ class Planner {
     for (const Access& a : as) {
       for (const Access& b : bs) {
         if (a.buffer != b.buffer || (!a.write && !b.write) || of_other_places(a, b, common)) continue;
-        if (a.write && plan_.boxed.count(a.buffer) != 0) continue;  // the ring says when a box has arrived
+        // The ring says when a box has arrived; where roles fill places, another one says when these have been read.
+        if ((a.write || plan_.role != nullptr) && plan_.boxed.count(a.buffer) != 0) continue;
         if (meet(a, b, common)) return true;
       }
     }

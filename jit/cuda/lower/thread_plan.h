@@ -1,6 +1,7 @@
 // What the threads of a block have to wait for, derived from the dependences of a device leaf: no Schedule says it, so
 // none can forget it.
 #pragma once
+#include <algorithm>
 #include <map>
 #include <set>
 #include <string>
@@ -20,12 +21,19 @@ struct ThreadPlan {
   std::set<std::string> rings;
   // Such memory that the hardware copies boxes to.
   std::set<std::string> boxed;
+  // The @role scope, which holds boxes alone, and the loops around it in a block, the outermost first: the last one
+  // goes from place to place. Null: all threads do the same.
+  const ir::Stmt* role = nullptr;
+  std::vector<const ir::Stmt*> role_loops;
+  bool around_role(const ir::Stmt& s) const {
+    return &s == role || std::find(role_loops.begin(), role_loops.end(), &s) != role_loops.end();
+  }
   // Loops in which what is copied in one iteration is used so many iterations later.
   std::map<const ir::Stmt*, int> ahead;
   // Statements with any of these inside: all threads go through them.
   std::set<const ir::Stmt*> waits;
 };
-// UNSUPPORTED: iterations of a @block scope that depend on each other in another way.
+// UNSUPPORTED: iterations of a @block scope that depend on each other in another way; a @role scope of another form.
 ir::Result<ThreadPlan> plan_threads(const ir::Kernel& leaf);
 
 }  // namespace lathe::jit

@@ -13,6 +13,9 @@
 //
 // With stages boxes of both go to a ring of so many places, the latest ones while products are added:
 //          for k0: {a_s[(k0 + S - 1) % S] = a @tensor(tma_2d); b_s[..] = b; for groups: .. a_s[k0 % S] * b_s[k0 % S]}
+//
+// With roles other warps ask for them, steps are whole (boxes are 0 beyond the last term), and nobody meets:
+//          for k0: {for once @role: {a_s[k0 % S] = a @tensor(tma_2d); b_s[..] = b}; for groups: .. a_s * b_s}
 #include "search/gpu/tensor/hopper_schedule.h"
 
 #include <algorithm>
@@ -35,7 +38,8 @@ constexpr int64_t kDepth = 64, kPlaces = 2;  // of a step: lines of 128 bytes; s
 constexpr int64_t kWarpRows = 16, kLaneRows = 8, kColumns = 8, kLaneColumns = 2;
 constexpr int64_t kMostColumns = 256, kPadding = 8;
 constexpr int64_t kRaster = 8, kManyTiles = 16;
-constexpr int64_t kFewLines = 64;  // rows or columns that other Schedules are better at
+constexpr int64_t kFewLines = 64;     // rows or columns that other Schedules are better at
+constexpr int64_t kManyLines = 1024;  // that are worth warps which only ask for boxes
 
 class Writer {
  public:
@@ -52,20 +56,30 @@ class Writer {
     list_.knob("rows", t_.rows);
     list_.knob("columns", t_.columns);
     list_.knob("group_columns", t_.group_columns);
-    tile_result(list_, p_, t_.rows, t_.columns, kDepth, true);
-    list_.move("tile_scope {0}2 {1} tail=mask as {0}z,{0}y", k_, kTerms);
+    tile_result(list_, p_, t_.rows, t_.columns, kDepth, !t_.roles);
+    if (!t_.roles) list_.move("tile_scope {0}2 {1} tail=mask as {0}z,{0}y", k_, kTerms);
     if (t_.stages > 0) list_.knob("stages", t_.stages);
     if (t_.raster > 0) list_.knob("raster", t_.raster);
+    if (t_.roles) list_.knob("roles", 1);
     stage();
     launch();
+    const bool bf16 = kernel_.find_buffer(p_.operands[0].buffer)->type == DType::bf16;
+    const char* product = bf16 ? "wgmma_bf16" : "wgmma_f16";
+    if (t_.roles) {
+      list_.move("specialize_roles {}0 after={} stages={}", k_, p_.operands.size() - 1, t_.stages);
+      for (const char* part : {"i", "ik"}) pad(part);
+      groups("");
+      for (const ProductOperand& s : p_.operands) list_.move("tensorize {}_s_0 tma_2d", s.buffer);
+      list_.move("tensorize {}1t {}", k_, product);
+      lanes("i", "exact");
+      lanes("ie", "mask");
+      return list_.finish();
+    }
     const size_t copies = t_.stages > 0 ? p_.operands.size() : 2 * p_.operands.size();
     list_.move("pipeline {}0 after={} stages={}", k_, copies - 1, t_.stages > 0 ? t_.stages : kPlaces);
     // Products first: what is copied meanwhile goes to another place.
     for (size_t i = 0; i < p_.operands.size(); ++i) list_.move("swap_ops {}0 {}", k_, copies - 1 - i);
-    for (const char* part : {"i", "ik", "ik_e", "ik_t"}) {
-      list_.move("pad_scope {}{}", m_, part);
-      list_.move("pad_scope {}{}", n_, part);
-    }
+    for (const char* part : {"i", "ik", "ik_e", "ik_t"}) pad(part);
     groups("");
     groups("_e");
     for (const ProductOperand& s : p_.operands) {
@@ -79,8 +93,7 @@ class Writer {
       }
       copy(s, s.buffer + "_t", kTerms, "");
     }
-    const bool bf16 = kernel_.find_buffer(p_.operands[0].buffer)->type == DType::bf16;
-    for (const char* step : {"1", "1_e"}) list_.move("tensorize {}{}t {}", k_, step, bf16 ? "wgmma_bf16" : "wgmma_f16");
+    for (const char* step : {"1", "1_e"}) list_.move("tensorize {}{}t {}", k_, step, product);
     lanes("i", "exact");
     lanes("ik_t", "exact");
     lanes("ie", "mask");
@@ -93,11 +106,18 @@ class Writer {
   }
   int64_t across(const ProductOperand& s) const { return s.of_rows ? t_.rows : t_.columns; }
 
+  void pad(const std::string& part) {
+    list_.move("pad_scope {}{}", m_, part);
+    list_.move("pad_scope {}{}", n_, part);
+  }
+
   void stage() {
     for (const ProductOperand& s : p_.operands) {
       list_.move("create_temporary {0} {0}_s at={1}0 mode=stage", s.buffer, k_);
-      list_.move("create_temporary {0} {0}_t at={1}z mode=stage", s.buffer, k_);
+      if (!t_.roles) list_.move("create_temporary {0} {0}_t at={1}z mode=stage", s.buffer, k_);
     }
+    const Expr& depth = p_.k->extent;
+    if (t_.roles && (!is_const_int(depth) || depth->ival % kDepth != 0)) list_.move("fill_scope {}1", k_);
     // All loads of a step are on their way before the first of them is waited for.
     for (const ProductOperand& s : p_.operands)
       if (t_.stages == 0) list_.move("create_temporary {0} {0}_r at={1}0 mode=stage", s.buffer, k_);
@@ -105,7 +125,7 @@ class Writer {
     for (const ProductOperand& s : p_.operands) {
       if (t_.stages == 0) list_.move("move_to_register {}_r {}0", s.buffer, k_);
       list_.move("move_to_stack {}_s {}0", s.buffer, k_);
-      list_.move("move_to_stack {}_t {}z", s.buffer, k_);
+      if (!t_.roles) list_.move("move_to_stack {}_t {}z", s.buffer, k_);
     }
   }
 
@@ -121,13 +141,13 @@ class Writer {
     }
     for (const ProductOperand& s : p_.operands) {
       list_.move("move_to_shared {}_s {}0", s.buffer, k_);
-      list_.move("move_to_shared {}_t {}z", s.buffer, k_);
+      if (!t_.roles) list_.move("move_to_shared {}_t {}z", s.buffer, k_);
       // Lines of 64 neighbours: where there are more, a panel of them follows the other.
       if ((s.terms_last ? kDepth : across(s)) > kDepth) {
         list_.move("tile_buffer {}_s 1 {}", s.buffer, kDepth);
         list_.move("swap_dims {}_s 0 1", s.buffer);
       }
-      list_.move("repeat_padding {}_t 1 {}", s.buffer, kHalves);
+      if (!t_.roles) list_.move("repeat_padding {}_t 1 {}", s.buffer, kHalves);
     }
   }
 
@@ -222,6 +242,8 @@ Result<std::vector<GroupTile>> group_tiles_of(const GeneralKernel& general, cons
                        return (o.terms_last ? shape.depth : o.of_rows ? shape.rows : shape.columns) % kHalves == 0;
                      });
   if (!boxes) std::erase_if(out, [](const GroupTile& t) { return t.stages > 0; });
+  if (shape.rows < kManyLines || shape.columns < kManyLines)
+    std::erase_if(out, [](const GroupTile& t) { return t.roles; });
   // Blocks that run at once share rows and columns alike where there are many of both.
   for (GroupTile& t : out) {
     const bool many = shape.rows >= kManyTiles * t.rows && shape.columns >= kManyTiles * t.columns;
@@ -240,6 +262,7 @@ Result<Scheduled> hopper_schedule(const GeneralKernel& general, const SymbolValu
 namespace {
 
 constexpr int64_t kMostThreads = 1024, kMostThreadRegisters = 232, kMostShared = 227 * 1024;
+constexpr int64_t kGroup = 128, kMostGroups = 3, kOfThreeGroups = 160;  // threads; beside others of a role; registers
 constexpr int64_t kRing = 8;  // bytes of shared memory that say whether a step is there
 constexpr int64_t kMostRaster = 16;
 constexpr int64_t kLeastStages = 3, kMostStages = 8, kMostBox = 256;
@@ -247,6 +270,12 @@ constexpr double kSharedCycle = 128;  // bytes of shared memory in a cycle of a 
 constexpr double kProducts = 2048;    // in a cycle of its tensor cores
 
 int64_t sums(const GroupTile& t) { return kRows * t.group_columns / 128; }
+// Of a block. Where there are roles it has all registers, and warps that multiply get what others leave.
+int64_t block_threads(const GroupTile& t) { return t.threads() + (t.roles ? kGroup : 0); }
+int64_t most_registers(const GroupTile& t) {
+  if (t.roles && t.threads() > 2 * kGroup) return kOfThreeGroups;
+  return std::min(kMostThreadRegisters, kRegisters / t.threads());
+}
 int64_t registers(const GroupTile& t) {
   const int64_t staged = t.stages > 0 ? 0 : (t.rows + t.columns) * kDepth / 2 / t.threads();
   return sums(t) + staged + 48;
@@ -256,7 +285,8 @@ int64_t shared_bytes(const GroupTile& t) {
   const auto tail = [](int64_t lines) {
     return 2 * std::max(lines * (kTerms + kPadding), kTerms * (lines + kPadding));
   };
-  return (2 * kDepth * (t.rows + t.columns) + kRing) * places(t) + tail(t.rows) + tail(t.columns);
+  const int64_t step = 2 * kDepth * (t.rows + t.columns) + (t.roles ? 2 : 1) * kRing;
+  return step * places(t) + (t.roles ? 0 : tail(t.rows) + tail(t.columns));
 }
 
 }  // namespace
@@ -280,10 +310,12 @@ ir::Status check_tile(const GroupTile& t) {
   if (t.stages != 0 && (t.rows > kMostBox || t.columns > kMostBox || t.columns % kDepth != 0))
     return invalid("boxes of {} rows and {} columns, expected multiples of {}, at most {}", t.rows, t.columns, kDepth,
                    kMostBox);
+  if (t.roles && (t.stages == 0 || t.threads() > kMostGroups * kGroup))
+    return invalid("roles of {} groups with {} stages, expected at most {}, and boxes", t.threads() / kGroup, t.stages,
+                   kMostGroups);
   if (t.threads() > kMostThreads) return invalid("{} threads, expected at most {}", t.threads(), kMostThreads);
-  if (registers(t) > kMostThreadRegisters || registers(t) * t.threads() > kRegisters)
-    return invalid("{} registers of a thread, expected at most {}", registers(t),
-                   std::min(kMostThreadRegisters, kRegisters / t.threads()));
+  if (registers(t) > most_registers(t))
+    return invalid("{} registers of a thread, expected at most {}", registers(t), most_registers(t));
   if (shared_bytes(t) > kMostShared)
     return invalid("{} bytes of shared memory, expected at most {}", shared_bytes(t), kMostShared);
   return {};
@@ -293,7 +325,11 @@ const std::vector<GroupTile>& group_tiles() {
   static const std::vector<GroupTile> tiles = [] {
     std::vector<GroupTile> out;
     // Of tiles that are as good the first one is the better.
-    for (const GroupTile& t : {GroupTile{128, 256, 256, 4},
+    for (const GroupTile& t : {GroupTile{128, 256, 256, 4, 0, true},
+                               {128, 192, 192, 5, 0, true},
+                               {192, 128, 128, 5, 0, true},
+                               {128, 128, 128, 6, 0, true},
+                               {128, 256, 256, 4},
                                {256, 128, 128, 4},
                                {128, 192, 192, 5},
                                {192, 128, 128, 5},
@@ -328,8 +364,9 @@ double group_cycles(const GroupTile& t, const ProductShape& s, const ir::GpuTarg
   work.tiles =
       s.batch * ceil_div(std::max<int64_t>(s.rows, 1), t.rows) * ceil_div(std::max<int64_t>(s.columns, 1), t.columns);
   work.steps = ceil_div(depth, kDepth);
-  work.threads = t.threads();
-  work.registers = registers(t);
+  work.threads = block_threads(t);
+  work.registers = t.roles ? kRegisters / block_threads(t) : registers(t);
+  if (t.roles) work.meeting = 0;
   work.shared = shared_bytes(t);
   work.stages = places(t);
   work.step = static_cast<double>(kDepth) * std::max(area / kProducts, (reads + lines) * 2 / kSharedCycle);

@@ -97,6 +97,7 @@ void BlockRun::finish(Group& group, const Product& product) {
   for (const uintptr_t piece : product.pieces) {
     if (--reading_[piece] == 0) reading_.erase(piece);
   }
+  if (!rings_.empty()) group.read.insert(group.read.end(), product.pieces.begin(), product.pieces.end());
   if (!products_late_) return;
   std::vector<std::vector<float>> sums;
   std::vector<float*> places;

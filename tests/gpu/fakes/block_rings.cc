@@ -10,6 +10,7 @@ namespace lathe::test {
 
 namespace {
 constexpr uintptr_t kPiece = 16, kLine = 128;
+constexpr size_t kGroup = 128;
 }  // namespace
 
 void BlockRun::open_ring(const void* ring, int arrivals) { rings_[ring] = {arrivals, arrivals, 0, 0}; }
@@ -40,6 +41,12 @@ void BlockRun::arrive_at(const void* ring, int64_t bytes) {
     s.fenced = turn_ - 1;
     for (uintptr_t at = piece * kPiece; at < (piece + 1) * kPiece; ++at) touched_.erase(at);
   }
+  // What products of its group have read others may store to.
+  std::vector<uintptr_t>& read = group_runs_[static_cast<size_t>(current_) / kGroup].read;
+  for (const uintptr_t piece : read) {
+    for (uintptr_t at = piece * kPiece; at < (piece + 1) * kPiece; ++at) touched_.erase(at);
+  }
+  read.clear();
   settle(*r);
 }
 

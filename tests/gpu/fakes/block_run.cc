@@ -145,6 +145,7 @@ bool BlockRun::release(std::mt19937* random) {
     if (banks_ != nullptr) bank_log_.finish(*banks_);
     if (random != nullptr && !group_runs_.empty()) ahead_ = (*random)() % group_runs_.size() * kGroup;
     ++turn_;
+    for (Group& group : group_runs_) group.read.clear();
     any = true;
   }
   const bool runs = std::any_of(threads_.begin(), threads_.end(),

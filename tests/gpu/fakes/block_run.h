@@ -117,6 +117,7 @@ class BlockRun {
     std::vector<Product> open;
     std::deque<std::vector<Product>> groups;
     std::unordered_map<float*, float> true_sums;  // of those on their way, before them
+    std::vector<uintptr_t> read;                  // pieces, by those that are done, since it last told others so
   };
   struct Touch {
     int64_t turn = -1;  // barriers before it

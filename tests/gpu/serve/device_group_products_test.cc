@@ -9,7 +9,8 @@ namespace lathe::test {
 namespace {
 
 constexpr uint32_t kTypes[] = {LATHE_DTYPE_BF16, LATHE_DTYPE_F16};
-constexpr lathe_hint kMany = {300, 1}, kBoxes = {304, 1};  // of lines that begin at multiples of 16 bytes
+constexpr lathe_hint kMany = {300, 1}, kBoxes = {304, 1},  // of lines that begin at multiples of 16 bytes
+    kRoles = {2048, 1};  // so many that some warps only ask for boxes
 float ulp_of(uint32_t type) { return type == LATHE_DTYPE_BF16 ? 0.0079f : 0.00098f; }
 
 struct Turned {
@@ -89,9 +90,27 @@ TEST(DeviceGroupProducts, ByBoxes) {
   }
 }
 
+// Warps that only ask for boxes, or copy, beside those that only multiply.
+TEST(DeviceGroupProducts, ByRoles) {
+  const auto ctx = gpu_context();
+  for (const Turned& turned : {Turned{false, true}, {true, false}}) {
+    const uint32_t type = turned.a ? LATHE_DTYPE_F16 : LATHE_DTYPE_BF16;
+    const int64_t batch = turned.b ? 2 : 0;
+    const auto graph = product(ctx.get(), type, turned, batch, &kRoles);
+    const auto kernel = served_on_device(ctx.get(), graph.get());
+    ASSERT_NE(kernel, nullptr);
+    for (const int64_t k : {0, 1, 8, 64, 328, 65})
+      expect_product(ctx.get(), graph.get(), kernel.get(), type, turned, 136, 264, k, batch);
+    expect_product(ctx.get(), graph.get(), kernel.get(), type, turned, 1, 1, 640, batch);
+    expect_product(ctx.get(), graph.get(), kernel.get(), type, turned, 257, 193, 127, batch);
+    expect_product(ctx.get(), graph.get(), kernel.get(), type, turned, 0, 264, 64, batch);
+    expect_product(ctx.get(), graph.get(), kernel.get(), type, turned, 1032, 520, 72, batch);
+  }
+}
+
 TEST(DeviceGroupProducts, DISABLED_ServesWhatIsStored) {
   const auto ctx = gpu_context(std::getenv("LATHE_TEST_STORE"), "/nonexistent/libnvrtc.so");
-  for (const lathe_hint* hint : {&kMany, &kBoxes}) {
+  for (const lathe_hint* hint : {&kMany, &kBoxes, &kRoles}) {
     const uint32_t type = hint == &kBoxes ? LATHE_DTYPE_F16 : LATHE_DTYPE_BF16;
     const auto graph = product(ctx.get(), type, {}, 0, hint);
     Owned<lathe_kernel> kernel;
@@ -106,7 +125,7 @@ TEST(DeviceGroupProducts, DISABLED_ServesWhatIsStored) {
 TEST(DeviceGroupProducts, AnotherProcessServesIt) {
   const TempStore store;
   const auto ctx = gpu_context(store.path);
-  for (const lathe_hint* hint : {&kMany, &kBoxes}) {
+  for (const lathe_hint* hint : {&kMany, &kBoxes, &kRoles}) {
     const uint32_t type = hint == &kBoxes ? LATHE_DTYPE_F16 : LATHE_DTYPE_BF16;
     ASSERT_NE(served_on_device(ctx.get(), product(ctx.get(), type, {}, 0, hint).get()), nullptr);
   }

@@ -29,6 +29,7 @@ TEST_P(GroupMatrix, CompilesAsPredicted) {
   const search::GeneralKernel general = search::general_kernel(kernel_of(GetParam().text));
   std::vector<search::GroupTile> tiles = search::group_tiles();
   if (GetParam().first == 0) tiles.push_back({128, 256, 256, 4, 8});  // in groups
+  if (GetParam().first == 0) tiles.push_back({128, 256, 256, 4, 8, true});
   for (size_t i = GetParam().first; i < tiles.size(); i += 2) {
     const search::GroupTile& t = tiles[i];
     if (t.stages > 0 && GetParam().text == kTensorFused) continue;  // it makes a factor
@@ -39,21 +40,25 @@ TEST_P(GroupMatrix, CompilesAsPredicted) {
     const std::string what = to_text(made->schedule);
     const auto code = compiled(*program, target, what);
     if (!code) continue;
-    // Products of 16 terms of a step, in the loop and of the last one; the copies of a step by 16 bytes.
-    constexpr int products = 2 * 64 / 16;
+    // Products of 16 terms of a step, in the loop and of the last one; the copies of a step by 16 bytes. Roles have one
+    // loop, and both change their registers.
+    const int loops = t.roles ? 1 : 2, products = loops * 64 / 16;
     const jit::CubinInfo& info = *code;
-    // Boxes of 64 neighbours, ahead of the loop and in it.
+    // Boxes of 64 neighbours, ahead of the loop and in it; with roles in it alone.
     int boxes = 0;
     for (const jit::DeviceMap& m : program->maps) {
       const bool rows = m.param == 0;
       const int64_t lines = rows ? t.rows : t.columns;
-      boxes += m.box[1] == lines && (lines != 64 || m.sizes[0]->name == "e2") ? 2 : static_cast<int>(2 * lines / 64);
+      boxes +=
+          loops * (m.box[1] == lines && (lines != 64 || m.sizes[0]->name == "e2") ? 1 : static_cast<int>(lines / 64));
     }
     const bool rings = boxes == 0 ? info.rings == 0 : info.rings > 0;
-    expect_predicted(rings && info.box_copies == boxes && info.group_mma == products && info.mma == 0 &&
-                         info.loads.bits128 >= 1 && info.shared_stores.bits128 > 0,
-                     fmt::format("{} products of {}, {} loads, {} boxes of {}, {} of rings\n{}", info.group_mma,
-                                 products, info.loads.bits128, info.box_copies, boxes, info.rings, what));
+    const bool staged = t.roles || (info.loads.bits128 >= 1 && info.shared_stores.bits128 > 0);
+    expect_predicted(
+        rings && info.box_copies == boxes && info.group_mma == products && info.mma == 0 && staged &&
+            info.register_changes == (t.roles ? 2 : 0),
+        fmt::format("{} products of {}, {} loads, {} boxes of {}, {} of rings, {} of registers\n{}", info.group_mma,
+                    products, info.loads.bits128, info.box_copies, boxes, info.rings, info.register_changes, what));
   }
   EXPECT_GE(kernels(), 4);
 }

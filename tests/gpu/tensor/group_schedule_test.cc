@@ -83,6 +83,27 @@ TEST(GroupSchedule, BoxesOnTheEmulator) {
   RecordProperty("emulated", emulated);
 }
 
+// Warps of their own ask for boxes. Steps are whole: beyond the last term are zeros, of boxes and of what threads copy.
+TEST(GroupSchedule, RolesOnTheEmulator) {
+  int emulated = 0;
+  for (const std::string& text : {tensor_product("bf16", false, true), tensor_product("f16", true, false)}) {
+    const Kernel naive = kernel_of(text);
+    const GeneralKernel general = general_kernel(naive);
+    const auto made = hopper_schedule(general, GroupTile{128, 64, 64, 3, 2, true});
+    for (const SymbolValues& s : {SymbolValues{{"M", 136}, {"N", 72}, {"K", 0}},
+                                  {{"M", 136}, {"N", 72}, {"K", 8}},
+                                  {{"M", 264}, {"N", 72}, {"K", 456}},
+                                  {{"M", 65}, {"N", 70}, {"K", 203}},
+                                  {{"M", 1}, {"N", 8}, {"K", 64}},
+                                  {{"M", 8}, {"N", 1}, {"K", 65}}}) {
+      test::expect_values_kept(naive, general, made, s, kBf16);
+      test::expect_as_interpreted(made->kernel, sizes_of(general, s), kBf16);
+      emulated += 8;
+    }
+  }
+  RecordProperty("emulated", emulated);
+}
+
 // Tiles below each other come one after the other, in groups of which the last may have fewer.
 TEST(GroupSchedule, TilesInGroups) {
   const Kernel naive = kernel_of(tensor_product("bf16", false, true));
@@ -148,6 +169,24 @@ TEST(GroupTiles, AreFirstOnHopperWhereThereAreManyRowsAndColumns) {
       device_schedule(general, sizes_of(general, {{"M", 8192}, {"N", 8192}, {"K", 512}}), *ir::find_gpu_target("h200"));
   ASSERT_TRUE(many.ok()) << many.status().to_string();
   EXPECT_EQ(many->schedule.knobs.count("raster"), 1u);
+  // From 1024 rows and columns on other warps ask for the boxes.
+  const auto roles = [&](int64_t m, int64_t n) {
+    const auto made =
+        device_schedule(general, sizes_of(general, {{"M", m}, {"N", n}, {"K", 4096}}), *ir::find_gpu_target("h200"));
+    return made.ok() && made->schedule.knobs.count("roles") == 1;
+  };
+  EXPECT_TRUE(roles(8192, 8192));
+  EXPECT_TRUE(roles(4096, 4096));
+  EXPECT_TRUE(roles(2048, 2048));
+  const auto proposed = [&](int64_t m, int64_t n) {
+    const auto all = device_candidates(general, sizes_of(general, {{"M", m}, {"N", n}, {"K", 4096}}),
+                                       *ir::find_gpu_target("h200"), 9);
+    return all.ok() && std::any_of(all->begin(), all->end(),
+                                   [](const Scheduled& s) { return s.schedule.knobs.count("roles") == 1; });
+  };
+  EXPECT_TRUE(proposed(1024, 1024));
+  EXPECT_FALSE(proposed(1016, 1024));
+  EXPECT_FALSE(proposed(1024, 1016));
 }
 
 TEST(GroupTiles, RefusesWhatNoGpuRuns) {
@@ -164,6 +203,9 @@ TEST(GroupTiles, RefusesWhatNoGpuRuns) {
   EXPECT_THAT(why({128, 128, 128, 3, 17}), HasSubstr("17 tiles below each other"));
   EXPECT_THAT(why({320, 64, 64, 3}), HasSubstr("boxes of 320 rows"));
   EXPECT_THAT(why({128, 32, 32, 3}), HasSubstr("boxes of 128 rows and 32 columns"));
+  EXPECT_THAT(why({128, 128, 128, 0, 0, true}), HasSubstr("roles of 2 groups with 0 stages"));
+  EXPECT_THAT(why({256, 128, 128, 4, 0, true}), HasSubstr("roles of 4 groups with 4 stages, expected at most 3"));
+  EXPECT_THAT(why({192, 256, 256, 3, 0, true}), HasSubstr("176 registers of a thread, expected at most 160"));
   EXPECT_THAT(why({128, 256, 256, 5}), HasSubstr("bytes of shared memory"));
   EXPECT_THAT(std::string(hopper_schedule(general_kernel(kernel_of(test::kTensorFused)), GroupTile{128, 128, 128, 3})
                               .status()

@@ -45,6 +45,19 @@ TEST(LaunchCheck, Refuses) {
             "launch: @block scope i: no constant bounds its extent N");
   EXPECT_EQ(verdict("  for i < N @grid:\n    for j < M @vector:\n      for k < 1 @block:\n        y[i, j] = x[i, j]\n"),
             "launch: @block scope k stands inside a @vector or @tensor scope");
+  const auto role = [](const std::string& around, const char* times) {
+    return around + "for r < " + times +
+           " @role:\n        for a < N:\n          for b < M:\n            y[a, b] = x[a, b]\n";
+  };
+  EXPECT_EQ(verdict(role("  for g < 1:\n    for h < 1:\n      ", "1")),
+            "launch: @role scope r stands outside of @grid scopes");
+  EXPECT_EQ(verdict(role("  for g < 1 @grid:\n    for h < 1 @block:\n      ", "1")),
+            "launch: @role scope r stands inside a @block scope");
+  EXPECT_EQ(verdict(role("  for g < 1 @grid:\n    for h < 1 @role:\n      ", "1")),
+            "launch: @role scope r stands inside a @role scope");
+  EXPECT_EQ(verdict(role("  for g < 1 @grid:\n    for h < 1:\n      ", "2")),
+            "launch: @role scope r runs 2 times, expected once");
+  EXPECT_EQ(verdict(role("  for g < 1 @grid:\n    for h < 1:\n      ", "1")), "ok");
   // A warp's instruction is a GPU's.
   const auto copied = [](const char* mark) {
     return std::string("  for g < 1") + mark +

@@ -24,7 +24,7 @@ std::vector<WalkKernel> walk_kernels(bool operators) {
       "copied",        "held",           "overwritten",    "recurrence",    "rescaled",     "stale",
       "shared_cells",  "twice",          "row_made_first", "ragged",        "weights_kept", "made_between",
       "rounded",       "launched",       "changed_terms",  "filled_before", "shorter",      "masked_kept",
-      "masked_values", "masked_nothing", "split"};
+      "masked_values", "masked_nothing", "split",          "staged_late",   "staged_kept"};
   std::vector<WalkKernel> out;
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
     const std::string name = entry.path().stem().string();
@@ -98,6 +98,36 @@ static void reverse_marked(const Kernel& kernel, std::vector<Stmt>& body) {
   }
 }
 
+// What a @role scope does is done as far ahead of the rest as there are places.
+//   for n < N: {for r < 1 @role: F(n)}; S(n)  ->  for n < N + A: {if n < N: F(n)}; {if n >= A: S(n - A)}
+static void run_ahead(std::vector<Stmt>& body) {
+  for (Stmt& s : body) {
+    run_ahead(s.body);
+    if (s.body.size() < 2 || s.body[0].mark != Mark::role) continue;
+    int64_t places = INT64_MAX;  // the fewest of what it hands over
+    for_each_stmt(s.body[0].body, [&](const Stmt& inner) {
+      if (inner.kind != Stmt::Kind::assign) return;
+      const bool ring = !inner.index.empty() && inner.index[0]->op == Op::k_mod;
+      places = std::min(places, ring ? inner.index[0]->args[1]->ival : 1);
+    });
+    const int64_t ahead = places == INT64_MAX ? 0 : places - 1;
+    const Expr n = iter(s.iter), late = n - Expr(ahead);
+    Stmt first = std::move(s.body[0]);
+    first.extent = ir::min(Expr(1), ir::max(s.extent - n, Expr(0)));
+    std::vector<Stmt> rest(std::make_move_iterator(s.body.begin() + 1), std::make_move_iterator(s.body.end()));
+    for_each_stmt(rest, [&](Stmt& inner) {
+      for (Expr& e : inner.index) e = substitute(e, {{s.iter, late}});
+      if (inner.value) inner.value = substitute(inner.value, {{s.iter, late}});
+      if (inner.extent) inner.extent = substitute(inner.extent, {{s.iter, late}});
+    });
+    s.extent = ir::max(s.extent, Expr(0)) + Expr(ahead);
+    s.body.clear();
+    s.body.push_back(
+        make_scope(first.iter + "_late", ir::min(Expr(1), ir::max(late + Expr(1), Expr(0))), std::move(rest)));
+    s.body.insert(s.body.begin(), std::move(first));
+  }
+}
+
 // The first value written to a streamed cell stays: it may not matter which does. Cells that nothing wrote are NaN.
 static void keep_first(Kernel& kernel, const Buffer& buffer) {
   for_each_stmt(kernel.body, [&](Stmt& s) {
@@ -110,6 +140,7 @@ static void keep_first(Kernel& kernel, const Buffer& buffer) {
 Kernel reversed(const Kernel& kernel) {
   Kernel out = kernel;
   reverse_marked(kernel, out.body);
+  run_ahead(out.body);
   for (const Buffer& b : kernel.buffers) {
     if (b.stream) keep_first(out, b);
   }

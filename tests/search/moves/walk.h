@@ -28,7 +28,8 @@ Tensors whole_inputs(const ir::Kernel& kernel, const ir::SymbolValues& symbols);
 ir::Result<Tensors> outputs(const ir::Kernel& kernel, const ir::SymbolValues& symbols, const Tensors& inputs);
 // Bit for bit (NaN equals NaN) if tolerance is 0. Empty if equal, else the first difference.
 std::string difference(const Tensors& want, const Tensors& got, double tolerance);
-// @parallel and @vector scopes in reverse; of two values streamed to one cell the first.
+// @parallel and @vector scopes in reverse, what is in @role scopes ahead of the rest; of two values streamed to one
+// cell the first.
 ir::Kernel reversed(const ir::Kernel& kernel);
 
 struct WalkOptions {

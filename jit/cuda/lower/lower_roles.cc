@@ -1,0 +1,128 @@
+// What warps of their own do: a @role scope, which copies boxes to the places of a ring. They go through the loops
+// around it and do nothing else; the others do all but that. Two rings say which places are filled and which have been
+// read, each for the right time: the numbers of places go on from turn to turn of the loops further out.
+#include "ir/analysis/intrinsics.h"
+#include "ir/core/names.h"
+#include "ir/core/text_form.h"
+#include "jit/cuda/lower/lowering.h"
+
+namespace lathe::jit {
+
+using ir::Expr;
+using ir::Op;
+using ir::Status;
+using ir::Stmt;
+using ir::unsupported;
+using Kind = DeviceStmt::Kind;
+
+namespace {
+
+// Registers of both roles, by groups of four warps that read. One alone has as many as a thread may have.
+struct RoleRegisters {
+  int groups, filler, reader;
+};
+constexpr RoleRegisters kRegisters[] = {{2, 40, 232}, {3, 32, 160}};
+
+// Names that a list of statements defines, so that another one may define them as well.
+class Renaming {
+ public:
+  explicit Renaming(const char* suffix) : suffix_(suffix) {}
+
+  void run(std::vector<DeviceStmt>& list) {
+    for (DeviceStmt& s : list) {
+      if (s.kind == Kind::index && !s.name.empty()) names_[s.name] = s.name + suffix_;  // of its own lanes
+      for (Expr* e : {&s.integer, &s.step}) *e = renamed(*e);
+      for (Expr& e : s.at) e = renamed(e);
+      for (DevicePlace& at : s.places) at.offset = renamed(at.offset);
+      if (!s.name.empty()) s.name = names_[s.name] = s.name + suffix_;
+      run(s.body);
+      run(s.otherwise);
+    }
+  }
+
+ private:
+  Expr renamed(const Expr& e) const {
+    if (!e) return e;
+    return ir::rewrite(e, [&](const Expr& n) -> Expr {
+      const auto to = n->op == Op::k_iter ? names_.find(n->name) : names_.end();
+      return to == names_.end() ? Expr() : ir::iter(to->second);
+    });
+  }
+
+  const char* suffix_;
+  std::map<std::string, std::string> names_;
+};
+
+}  // namespace
+
+Status DeviceLowering::roles(const std::vector<Stmt>& list, int64_t threads, List& to) {
+  if (threads % kGroupThreads != 0)
+    return unsupported("{} threads read what others fill, expected whole groups of {}", threads, kGroupThreads);
+  for (const RoleRegisters& r : kRegisters) {
+    if (r.groups * kGroupThreads != threads) continue;
+    out_.roles.filler_registers = r.filler;
+    out_.roles.reader_registers = r.reader;
+  }
+  DeviceStmt out, mapped, one;
+  out.kind = Kind::roles;
+  mapped.kind = one.kind = Kind::when;
+  mapped.integer = ir::make(Op::k_ne, {ir::symbol(kMapped), Expr(0)});
+  one.integer = ir::make(Op::k_eq, {ir::iter("thread"), Expr(threads)});
+  part_ = Part::boxes;
+  LATHE_RETURN_IF_ERROR(body(list, kGroupThreads, one.body));
+  part_ = Part::copies;
+  LATHE_RETURN_IF_ERROR(body(list, kGroupThreads, mapped.otherwise));
+  part_ = Part::reads;
+  LATHE_RETURN_IF_ERROR(body(list, threads, out.otherwise));
+  part_ = Part::all;
+  Renaming("_b").run(one.body);
+  Renaming("_c").run(mapped.otherwise);
+  mapped.body.push_back(std::move(one));
+  out.body.push_back(std::move(mapped));
+  to.push_back(std::move(out));
+  return {};
+}
+
+bool DeviceLowering::is_left_out(const Stmt& s) const {
+  if (part_ == Part::all) return false;
+  if (part_ == Part::reads) return &s == plan_.role;
+  return !plan_.around_role(s) && !ir::copies_box(s);
+}
+
+// Turns of the loops around the ring's own one come before its own turns.
+Expr DeviceLowering::going_on(const Expr& number) const {
+  if (plan_.role == nullptr) return number;
+  Expr before(0);
+  for (size_t i = 0; i + 1 < plan_.role_loops.size(); ++i) {
+    const Stmt& s = *plan_.role_loops[i];
+    before = (i == 0 ? before : before * s.extent) + ir::iter(s.iter);
+  }
+  return ir::simplify(before * plan_.role_loops.back()->extent + number, ranges_);
+}
+
+// A place is filled for the n-th time once it has been read n - 1 times, which the first time it has from the start.
+Status DeviceLowering::fill(const Stmt& s, List& to) {
+  const Stmt& first = s.body[0].body[0].body[0];
+  LATHE_ASSIGN(const Expr number, ring_number(first.target, first.index[0]));
+  DeviceStmt free = at_ring(Kind::await_ring, number);
+  free.ring = 1;
+  free.step = ir::simplify(Expr(1) - free.step, ranges_);
+  to.push_back(std::move(free));
+  LATHE_ASSIGN(const size_t copied, boxes(s.body, 0, kGroupThreads, to));
+  if (copied != s.body.size()) return unsupported("boxes of @role scope {} go to different places", s.iter);
+  return {};
+}
+
+Status DeviceLowering::release(List& to) const {
+  const Stmt& first = plan_.role->body[0].body[0].body[0];
+  LATHE_ASSIGN(const Expr number, ring_number(first.target, first.index[0]));
+  DeviceStmt one;
+  one.kind = Kind::when;
+  one.integer = ir::make(Op::k_eq, {ir::mod(ir::iter("thread"), Expr(int64_t{kWarpThreads})), Expr(0)});
+  one.body.push_back(at_ring(Kind::arrive, number));
+  one.body.back().ring = 1;
+  to.push_back(std::move(one));
+  return {};
+}
+
+}  // namespace lathe::jit
