@@ -257,12 +257,10 @@ class Verifier {
       return invalid("scopes: {}: extent {} of a vector scope may exceed {}", s.iter, print(s.extent),
                      kMaxVectorExtent);
     }
-    if ((s.mark == Mark::tensor) != !s.intrinsic.empty()) {
+    if ((s.mark == Mark::tensor) != !s.intrinsic.empty())
       return invalid("scopes: {}: @tensor and only it names an intrinsic", s.iter);
-    }
-    if (s.mark == Mark::tensor && !find_intrinsic(s.intrinsic)) {
+    if (s.mark == Mark::tensor && !find_intrinsic(s.intrinsic))
       return invalid("scopes: {}: no intrinsic is called {}", s.iter, s.intrinsic);
-    }
     LATHE_RETURN_IF_ERROR(check_launch_scope(s, scopes_, ranges_));
     const bool idle = interval(s.extent, ranges_).hi < 1;
     idle_ += idle;
@@ -373,13 +371,11 @@ class Verifier {
         return invalid("bounds: buffer {}: the size of dimension {} is not stated", b.name, d);
       if (!size || idle_ > 0 || known_inside(i, size) || kept_inside(i, size, holding)) continue;
       const std::string witness = leaves_buffer(i, size);
-      if (!witness.empty()) {
+      if (!witness.empty())
         return invalid("bounds: buffer {}: dimension {}: index {} {}", b.name, d, print(i), witness);
-      }
-      if (bounds_ == Bounds::proven) {
+      if (bounds_ == Bounds::proven)
         return invalid("bounds: buffer {}: dimension {}: index {} is not proven to stay below {}", b.name, d, print(i),
                        print(size));
-      }
     }
     return {};
   }
@@ -418,16 +414,20 @@ class Verifier {
 
   // The same of 0 <= index, which holds where e - 1 <= index does of an e that is at least 1 because a scope runs.
   bool begins_inside(const Expr& index) const {
-    if (proves_le(Expr(0), index, ranges_)) return true;
-    if (index->op == Op::k_min || index->op == Op::k_add || index->op == Op::k_floordiv)
-      return begins_inside(index->args[0]) && begins_inside(index->args[1]);
     const auto runs = [&](auto&& self, const Expr& e) -> bool {
       if (proves_le(e - Expr(1), index, ranges_)) return true;
       if (e->op == Op::k_min) return self(self, e->args[0]) || self(self, e->args[1]);
-      return e->op == Op::k_ceildiv && is_const_int(e->args[1]) && self(self, e->args[0]);
+      if (e->op == Op::k_ceildiv) return is_const_int(e->args[1]) && self(self, e->args[0]);
+      // x // c + 1, a ceildiv that was simplified.
+      return e->op == Op::k_add && is_const_int(e->args[1], 1) && e->args[0]->op == Op::k_floordiv &&
+             is_const_int(e->args[0]->args[1]) && self(self, e->args[0]->args[0] + Expr(1));
     };
-    const auto once = [&](const Stmt* s) { return ranges_.find(s->iter).value_or(Interval{}).hi == 0; };
-    return std::any_of(scopes_.begin(), scopes_.end(), [&](const Stmt* s) { return once(s) && runs(runs, s->extent); });
+    if (proves_le(Expr(0), index, ranges_)) return true;
+    for (const Stmt* s : scopes_) {
+      if (ranges_.find(s->iter).value_or(Interval{}).hi == 0 && runs(runs, s->extent)) return true;
+    }
+    return (index->op == Op::k_min || index->op == Op::k_add || index->op == Op::k_floordiv) &&
+           begins_inside(index->args[0]) && begins_inside(index->args[1]);
   }
 
   // The index where what it loads is the least or the largest of its range; null where a range is empty.

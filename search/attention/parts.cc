@@ -34,6 +34,13 @@ void vectorize_clear(Script& s, const AttentionParts& p, int64_t lanes) {
   vectorize(s, columns.iter, lanes, tail_of(columns.extent, lanes, s.kernel()), false);
 }
 
+int64_t most_keys_seen(const Kernel& kernel, const AttentionParts& p) {
+  Ranges ranges(kernel);
+  for (const Stmt* t : p.heads) ranges.enter(*t);
+  ranges.enter(*p.row);
+  return interval(p.scores->extent, ranges).hi;
+}
+
 bool from_first(const AttentionParts& p) { return p.scores->body[0].index.back()->op == Op::k_iter; }
 
 const AttentionParts::Copy* copy_of(const AttentionParts& p, const Expr& load) {

@@ -12,6 +12,8 @@ using namespace ir;  // NOLINT(google-build-using-namespace)
 
 namespace {
 
+constexpr int64_t kMaxSize = int64_t{1} << 30;
+
 // Of what the scope writes: the row that its iteration i has, base + i, and how many rows there are. Null: not known.
 struct Rows {
   Expr base, count;
@@ -125,14 +127,21 @@ std::vector<Move> propose_level_scope(const Kernel& kernel) {
   return out;
 }
 
-//   for n < E: S(n)  ->  for n0 < most of E: for n1 < min(1, E - n0): S(n0)
+//   for n < E: S(n)  ->  for n0 < most of E, or a size: for n1 < min(1, E - n0): S(n0)
 Status apply_bound_scope(TransformResult& result, const Move& move, const TransformParams& params) {
   Kernel& k = result.kernel;
   const Legality legality("bound_scope", params);
   LATHE_ASSIGN(const ScopeSite site, find_plain_site(k, move.args[0]));
   const Ranges ranges = ranges_at(k, site.outer);
   Stmt& scope = site.scope();
-  const Expr most = most_of(scope.extent, k, site.outer);
+  const auto size = move.options.find("size");
+  Expr most;
+  if (size == move.options.end()) {
+    most = most_of(scope.extent, k, site.outer);
+  } else {
+    LATHE_ASSIGN(const int64_t all, int_arg(size->second, "a number of iterations", 1, kMaxSize));
+    most = Expr(all);
+  }
   if (!most) return invalid("expected values that bound the extent of `{}`, got {}", scope.iter, print_extent(scope));
   LATHE_RETURN_IF_ERROR(legality.require(0, surely_le(scope.extent, most, ranges), print_extent(scope)));
   Names names(k);
@@ -154,6 +163,7 @@ std::vector<Move> propose_bound_scope(const Kernel& kernel) {
   std::vector<Move> out;
   for (const std::string& scope : plain_scopes(kernel)) {
     if (!is_const_int(find_scope(kernel, scope)->extent)) out.push_back({"bound_scope", {scope}, {}, {}});
+    out.push_back({"bound_scope", {scope}, {{"size", "16"}}, {}});
   }
   return out;
 }

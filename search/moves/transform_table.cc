@@ -41,7 +41,7 @@ const std::vector<Transform>& transforms() {
        .apply = apply_widen_scope,
        .propose = propose_widen_scope},
       {.name = "pad_scope",
-       .args = "scope [reads=last]",
+       .args = "scope [size=size] [reads=last]",
        .picture = "for n0 < ceildiv(N, 8): for n1 < min(8, N - 8*n0): t[8*n0 + n1] = e\n"
                   "  ->  for n0 < ceildiv(N, 8): for n1 < 8: t[8*n0 + n1] = e\n"
                   "for n1 < E: t[n1] = x[n1]  ->  for n1 < 8: t[n1] = x[min(n1, E - 1)]   (reads=last)",
@@ -74,8 +74,8 @@ const std::vector<Transform>& transforms() {
        .propose = propose_level_scope,
        .where = Where::gpu},
       {.name = "bound_scope",
-       .args = "scope as outer,inner",
-       .picture = "for n < E: S(n)  ->  for n0 < most of E: for n1 < min(1, E - n0): S(n0)",
+       .args = "scope [size=size] as outer,inner",
+       .picture = "for n < E: S(n)  ->  for n0 < most of E, or a size: for n1 < min(1, E - n0): S(n0)",
        .numeric = kExact,
        .preconditions = {"the extent must be proven to be no larger"},
        .apply = apply_bound_scope,

@@ -200,6 +200,21 @@ std::string outside(const Kernel& kernel, const ScopeSite& site, bool writes) {
 
 }  // namespace
 
+// Buffers of known size that the scope writes get room for all its iterations.
+static void grow(Kernel& kernel, const ScopeSite& site) {
+  for (const Access& a : collect_accesses(site.scope().body, site.path())) {
+    if (!a.write) continue;
+    Buffer& b = *kernel.find_buffer(a.buffer);
+    const Ranges ranges = ranges_at(kernel, a.scopes);
+    for (size_t d = 0; d < a.index.size(); ++d) {
+      const int64_t needed = interval(a.index[d], ranges).hi + 1;
+      const bool small = b.layout.empty() && uses(a.index[d], site.scope().iter) && is_const_int(b.dims[d]) &&
+                         b.dims[d]->ival < needed;
+      if (small && needed <= kMostIterations) b.dims[d] = Expr(needed);
+    }
+  }
+}
+
 // The copy of an input that the scope is; null: it is something else.
 static Stmt* copy_of_input(const Kernel& kernel, Stmt& scope) {
   Stmt* s = &scope;
@@ -214,9 +229,15 @@ Status apply_pad_scope(TransformResult& result, const Move& move, const Transfor
   LATHE_ASSIGN(const ScopeSite site, find_plain_site(k, move.args[0]));
   Stmt& scope = site.scope();
   const Ranges ranges = ranges_at(k, site.outer);
-  const int64_t most = interval(scope.extent, ranges).hi;
-  if (is_const_int(scope.extent) || most > kMostIterations)
+  int64_t most = interval(scope.extent, ranges).hi;
+  const auto size = move.options.find("size");
+  if (size != move.options.end()) {
+    LATHE_ASSIGN(const int64_t all, int_arg(size->second, "a number of iterations", 1, kMostIterations));
+    if (most > all) return invalid("expected at most {} iterations, got {}", all, print_extent(scope));
+    most = all;
+  } else if (is_const_int(scope.extent) || most > kMostIterations) {
     return invalid("expected iterations that vary in number, at most {}, got {}", kMostIterations, print_extent(scope));
+  }
   std::vector<std::string> written;
   for (const Access& a : collect_accesses(scope.body, site.path())) {
     if (a.write && std::find(written.begin(), written.end(), a.buffer) == written.end()) written.push_back(a.buffer);
@@ -247,6 +268,7 @@ Status apply_pad_scope(TransformResult& result, const Move& move, const Transfor
     copy->value = substitute(copy->value, {{scope.iter, ir::min(iter(scope.iter), begin - Expr(1))}});
   }
   scope.extent = Expr(most);
+  if (size != move.options.end()) grow(k, site);
   why = outside(k, site, last);
   LATHE_RETURN_IF_ERROR(legality.require(1, why.empty(), why));
   simplify_body(scope.body, ranges_at(k, site.path()));
@@ -260,6 +282,7 @@ std::vector<Move> propose_pad_scope(const Kernel& kernel) {
     out.push_back({"pad_scope", {scope}, {}, {}});
     out.push_back({"pad_scope", {scope}, {{"reads", "last"}}, {}});
   }
+  for (const std::string& scope : plain_scopes(kernel)) out.push_back({"pad_scope", {scope}, {{"size", "16"}}, {}});
   return out;
 }
 

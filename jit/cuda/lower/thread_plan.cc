@@ -225,10 +225,19 @@ class Planner {
       if (s.mark == Mark::vector) {
         LATHE_RETURN_IF_ERROR(lanes(s, inside));
       } else {
-        LATHE_RETURN_IF_ERROR(list(s.body, inside, s.mark == Mark::block ? nullptr : &s));
+        LATHE_RETURN_IF_ERROR(list(s.body, inside, s.mark == Mark::block || is_guard(s, outer) ? nullptr : &s));
       }
     }
     return {};
+  }
+
+  // Whether some threads run it once and the others do not.
+  bool is_guard(const Stmt& s, const Scopes& outer) const {
+    ir::Ranges ranges(leaf_);
+    for (const Stmt* o : outer) ranges.enter(*o);
+    return ir::interval(s.extent, ranges).hi <= 1 && std::any_of(outer.begin(), outer.end(), [&](const Stmt* o) {
+             return o->mark == Mark::block && ir::uses(s.extent, o->iter);
+           });
   }
 
   // What a statement does before threads meet in it: of a loop in which they do each turn, what stands before that.

@@ -42,14 +42,6 @@ struct Lines {
   int64_t length, vector, lanes = 1, keys = 1, turns = 1;
 };
 
-// That a query sees.
-int64_t most_keys(const Kernel& kernel, const AttentionParts& p) {
-  Ranges ranges(kernel);
-  for (const Stmt* t : p.heads) ranges.enter(*t);
-  ranges.enter(*p.row);
-  return interval(p.scores->extent, ranges).hi;
-}
-
 // Heads of a group that a block takes.
 int64_t rows_of_block(int64_t group, const Lines& columns) {
   int64_t rows = std::min(group, kMostRows);
@@ -64,7 +56,7 @@ class Writer {
 
   Result<Scheduled> run() {
     const DType k = kernel_.find_buffer("k")->type, v = kernel_.find_buffer("v")->type;
-    most_keys_ = std::max<int64_t>(most_keys(kernel_, p_), 1);
+    most_keys_ = std::max<int64_t>(most_keys_seen(kernel_, p_), 1);
     if (part_ > 0) most_keys_ = std::min(most_keys_, part_);
     Lines depth(p_.depth->extent->ival, k, most_keys_), columns(p_.columns->extent->ival, v, most_keys_);
     depth.keys = std::min(depth.keys, kMostTurns * columns.keys);
@@ -393,7 +385,7 @@ Result<std::vector<int64_t>> key_parts(const GeneralKernel& general, const Symbo
   // What the sizes say of the number of keys, and of blocks of threads.
   const Kernel& k = general.kernel;
   const int64_t keys = evaluate(k.find_buffer(p.powered())->dims.back(), sizes).value_or(1);
-  const int64_t group = heads_of_group(p), most = most_keys(k, p);
+  const int64_t group = heads_of_group(p), most = most_keys_seen(k, p);
   const Lines columns(p.columns->extent->ival, k.find_buffer("v")->type, kThreads);
   double blocks = 1.0 / static_cast<double>(rows_of_block(group, columns));
   for (const Stmt* t : p.heads)
@@ -415,7 +407,7 @@ Result<std::vector<int64_t>> key_parts(const GeneralKernel& general, const Symbo
 
 Result<Scheduled> attention_schedule(const GeneralKernel& general, int64_t part) {
   LATHE_ASSIGN(const AttentionParts p, parts_of(general));
-  const int64_t most = most_keys(general.kernel, p);
+  const int64_t most = most_keys_seen(general.kernel, p);
   if (part > 0 && !p.clear.empty()) return unsupported("parts of keys of unequal sequences");
   if (part >= most && part > 0) return unsupported("parts of {} keys, of which a query sees at most {}", part, most);
   return Writer(general.kernel, p, part).run();

@@ -2,12 +2,12 @@
 #include "search/gpu/attention/tensor_attention.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "ir/analysis/analysis.h"
+#include "ir/base/gpu_target.h"
 #include "ir/core/names.h"
-#include "search/attention/parts.h"
 #include "search/gpu/move_list.h"
-#include "search/gpu/tile_rounds.h"
 
 namespace lathe::search {
 
@@ -18,7 +18,8 @@ namespace {
 constexpr int64_t kHalves = 8;  // elements of 2 bytes in an access of 16
 constexpr int64_t kSquare = 16, kColumns = 8, kLaneRows = 8, kLaneColumns = 2;
 constexpr int64_t kMostKept = 128;  // depth of queries that stay in registers
-constexpr int64_t kMostThreadRegisters = 248;
+constexpr int64_t kMostCopies = 4;  // of a thread, at a time
+constexpr int64_t kWarp = 32, kMergeThreads = 64;
 
 class Writer {
  public:
@@ -30,16 +31,24 @@ class Writer {
     list_.knob("keys", t_.keys);
     list_.knob("stages", t_.stages);
     if (t_.split) list_.knob("split", 1);
+    if (t_.heads) list_.knob("heads", 1);
+    if (t_.part > 0) list_.knob("part", t_.part);
     if (!t_.split) list_.move("round_to_{} {} {}", dtype_name(type()), p_.powered(), j2());
+    tiles();
     blocks();
     stage();
+    sinks();
     parts();
     places();
     pad();
     lanes("ir", {b_ + "_zn"}, "exact");
     lanes("irb", {j()}, "exact");
     lanes("irs", {"jm", b_ + "_rn", j1()}, "exact");
+    // As many threads as rows of the tile have sums.
+    if (t_.heads) list_.move("bound_scope {} size={} as ire,iro", results(), t_.rows);
     lanes("ire", {n() + "_e"}, "mask");
+    if (t_.heads) list_.move("unroll_scope iro");
+    if (t_.part > 0) list_.move("parallelize_grid kpg");
     scores();
     sums();
     if (keeps_queries()) queries();
@@ -47,6 +56,7 @@ class Writer {
     copy("k_s", depth(), t_.keys);
     copy("v_s", columns(), t_.keys);
     if (t_.stages > 1) list_.move("pipeline {} after=1 stages={}", b_, t_.stages);
+    if (t_.part > 0) put_together();
     return list_.finish();
   }
 
@@ -62,32 +72,65 @@ class Writer {
   std::vector<const char*> parts_of_weights() const {
     return t_.split ? std::vector{"p", "p1", "p2"} : std::vector{"p"};
   }
-  bool keeps_queries() const { return depth() <= kMostKept; }
+  // The scope of rows with their results.
+  const char* results() const { return t_.heads ? "irx" : "ire"; }
+  bool keeps_queries() const { return search::keeps_queries(depth()); }
 
-  // Tiles of queries, blocks of keys, and what all queries of a tile do step by step.
-  void blocks() {
+  // Tiles of queries, or of the heads that share keys: ib; parts of their keys: kpg.
+  void tiles() {
     const std::string& i = p_.row->iter;
-    list_.move("tile_scope {} {} tail=mask as ib,ir", i, t_.rows);
-    if (uses(p_.scores->extent, i)) list_.move("mask_softmax {} {} {} over=ir", j(), j1(), j2());
+    if (t_.part > 0) {
+      list_.move("split_softmax {} {} {} {} as kp", j(), j1(), j2(), t_.part);
+      list_.move("inline_temporary {}_weight", p_.maximum());
+    }
+    for (const Stmt* t : p_.heads) grid_.push_back(t->iter);
+    if (t_.heads) {
+      const int64_t group = heads_of_group(p_);
+      std::string of_group = grid_.back();
+      grid_.pop_back();
+      if (!is_const_int(p_.heads.back()->extent, group)) {
+        list_.move("tile_scope {0} {1} tail=exact as {0}k,{0}g", of_group, group);
+        grid_.push_back(of_group + "k");
+        of_group += "g";
+      }
+      list_.move("swap_scopes {} {}", of_group, i);
+      grid_.push_back(i);
+      list_.move("tile_scope {} {} tail=mask as ib,ir", of_group, t_.rows);
+    } else {
+      list_.move("tile_scope {} {} tail=mask as ib,ir", i, t_.rows);
+    }
+    grid_.push_back("ib");
+    if (t_.part == 0) return;
+    list_.move("split_scope ir after=0 as ir_m");
+    for (size_t t = grid_.size(); t-- > 0;)  // copies of a sequence stand first in it
+      list_.move("split_scope {0} after={1} as {0}_m", grid_[t], t == 0 ? p_.copies.size() : 0);
+    list_.move("bound_scope kp as kpg,kpo");
+    for (const char* inner : {"kpg", "kpo"}) list_.move("swap_scopes ir {}", inner);
+    at_ = "kpo";
+  }
+
+  // Blocks of keys, and what all queries of a tile do step by step.
+  void blocks() {
+    if (uses(p_.scores->extent, p_.row->iter) && !t_.heads)
+      list_.move("mask_softmax {} {} {} over=ir", j(), j1(), j2());
     list_.move("online_softmax {} {} {} {} as {}", j(), j1(), j2(), t_.keys, b_);
     list_.move("split_scope ir after=2 as irb");  // first values | blocks of keys | results
-    list_.move("split_scope irb after=0 as ire");
+    list_.move("split_scope irb after=0 as {}", results());
     list_.move("swap_scopes irb {}", b_);
   }
 
   void stage() {
-    if (keeps_queries()) list_.move("create_temporary q q_f at=ib mode=stage");
-    list_.move("create_temporary q q_s at=ib mode=stage");
+    if (keeps_queries()) list_.move("create_temporary q q_f at={} mode=stage", at_);
+    list_.move("create_temporary q q_s at={} mode=stage", at_);
     list_.move("create_temporary {} k_s at={} mode=stage", load_of_keys(p_)->name, b_);
     list_.move("create_temporary {} v_s at={} mode=stage", load_of_values(p_)->name, b_);
     for (const AttentionParts::Copy& c : p_.copies) list_.move("inline_temporary {}", c.one().target);
-    if (keeps_queries()) list_.move("move_to_register q_f ib");
-    list_.move("move_to_stack q_s ib");
+    if (keeps_queries()) list_.move("move_to_register q_f {}", at_);
+    list_.move("move_to_stack q_s {}", at_);
     list_.move("move_to_stack k_s {}", b_);
     list_.move("move_to_stack v_s {}", b_);
-    for (const Stmt* t : p_.heads) list_.move("parallelize_grid {}", t->iter);
-    list_.move("parallelize_grid ib");
-    list_.move("move_to_shared q_s ib");
+    for (const std::string& t : grid_) list_.move("parallelize_grid {}", t);
+    list_.move("move_to_shared q_s {}", at_);
     list_.move("move_to_shared k_s {}", b_);
     list_.move("move_to_shared v_s {}", b_);
     // Eight lines lie in different banks.
@@ -95,6 +138,16 @@ class Writer {
       if (line / kHalves % 2 == 0) list_.move("repeat_padding {} 1 {}", name, kHalves);
     }
   }
+
+  // Those of the heads of a tile, as many as it has rows.
+  void sinks() {
+    if (!has_sinks()) return;
+    list_.move("create_temporary sinks sinks_s at={} mode=stage", at_);
+    list_.move("move_to_shared sinks_s {}", at_);
+    list_.move("pad_scope sinks_s_0 size={} reads=last", t_.rows);
+    list_.move("parallelize_block sinks_s_0");
+  }
+  bool has_sinks() const { return t_.heads && kernel_.find_buffer("sinks") != nullptr; }
 
   // Products of queries and keys | softmax | sums of values, of whole blocks of keys.
   void parts() {
@@ -120,14 +173,18 @@ class Writer {
     list_.move("move_to_register {}_old {}", p_.maximum(), b_);
     list_.move("move_to_register {}_scale {}", p_.maximum(), b_);
     for (const std::string& name : {p_.maximum(), p_.total() + "_run", p_.sums() + "_run"})
-      list_.move("move_to_register {} ib", name);
-    for (const std::string& name : {p_.total(), p_.inverse()}) list_.move("move_to_register {} ire", name);
+      list_.move("move_to_register {} {}", name, at_);
+    list_.move("move_to_register {} {}", p_.total(), results());
+    if (t_.part == 0) list_.move("move_to_register {} {}", p_.inverse(), results());
   }
 
   // All tiles are computed alike.
   void pad() {
-    if (keeps_queries()) list_.move("pad_scope q_f_0");
-    for (const char* rows : {"ir", "irb", "irk", "irs", "irv"}) list_.move("pad_scope {}", rows);
+    // Heads of a group are a known number.
+    const std::string size = t_.heads ? fmt::format(" size={}", t_.rows) : "";
+    if (t_.heads) list_.move("pad_scope q_s_0{} reads=last", size);
+    if (keeps_queries()) list_.move("pad_scope q_f_0{}", size);
+    for (const char* rows : {"ir", "irb", "irk", "irs", "irv"}) list_.move("pad_scope {}{}", rows, size);
   }
 
   // for rows: {..; for columns}  ->  for warps: for rows and lanes: {..; for lanes: for columns}
@@ -231,13 +288,35 @@ class Writer {
       for (const char* shared : {"_0o", "_1i", "_0i"}) list_.move("parallelize_block {}{}", name, shared);
       list_.move("unroll_scope {}_1q", name);
     }
-    list_.move("unroll_scope {}_0r", name);
+    // Few at a time: each has addresses in registers.
+    const bool many = lines / down > kMostCopies;
+    if (many) list_.move("tile_scope {0}_0r {1} tail=mask as {0}_0m,{0}_0u", name, kMostCopies);
+    list_.move("unroll_scope {}_0{}", name, many ? "u" : "r");
     list_.move("vectorize_scope {}_1v", name);
+  }
+
+  // The second launch: a row's parts. A block has a row.
+  void put_together() {
+    const std::string n = p_.columns->iter + "_m";
+    for (const std::string& t : grid_) list_.move("parallelize_grid {}_m", t);
+    list_.move("parallelize_grid ir_m");
+    for (const std::string& name : {p_.maximum() + "_all", p_.total() + "_all", p_.inverse()})
+      list_.move("move_to_register {} ir_m", name);
+    for (const char* parts : {"kp_m", "kp_w"}) {
+      list_.move("tile_scope {0} {1} tail=mask as {0}i,{0}t", parts, kWarp);
+      list_.move("parallelize_block {}t", parts);
+    }
+    const auto threads = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(columns())));
+    list_.move("deal_scope {0} {1} as {0}t,{0}i", n, std::min(threads, kMergeThreads));
+    list_.move("move_to_register {}_all {}i", p_.sums(), n);
+    list_.move("parallelize_block {}t", n);
   }
 
   const Kernel& kernel_;
   const AttentionParts& p_;
   const AttentionTile& t_;
+  std::vector<std::string> grid_;  // the scopes of rows' blocks, the outermost first
+  std::string at_ = "ib";          // the scope of what a block does
   MoveList list_;
   const std::string b_ = "kb";
 };
@@ -245,7 +324,11 @@ class Writer {
 constexpr int64_t kMostLine = 256;
 constexpr int64_t kStaticBytes = 48 * 1024, kMostBytes = 227 * 1024;  // of shared memory: of any GPU, of some
 
-Result<AttentionParts> parts_of(const GeneralKernel& general) {
+}  // namespace
+
+bool keeps_queries(int64_t depth) { return depth <= kMostKept; }
+
+Result<AttentionParts> tensor_parts(const GeneralKernel& general) {
   const Kernel& k = general.kernel;
   AttentionParts p = attention_parts(k);
   const auto no = [&](const char* why) { return unsupported("{} is no attention for tensor cores: {}", k.name, why); };
@@ -270,8 +353,6 @@ Result<AttentionParts> parts_of(const GeneralKernel& general) {
   return p;
 }
 
-}  // namespace
-
 int64_t shared_bytes(const AttentionTile& t, int64_t depth, int64_t columns) {
   return 2 * ((t.rows + t.stages * t.keys) * (depth + kHalves) + t.stages * t.keys * (columns + kHalves));
 }
@@ -283,101 +364,27 @@ Status check_tile(const AttentionTile& t, int64_t depth, int64_t columns) {
   if (t.keys < kSquare || t.keys % kSquare != 0)
     return invalid("{} keys of a block, expected a multiple of {}", t.keys, kSquare);
   if (t.stages < 1 || t.stages > 4) return invalid("{} stages, expected 1..4", t.stages);
+  if (t.part < 0 || t.part % t.keys != 0)
+    return invalid("parts of {} keys, expected whole blocks of {}", t.part, t.keys);
+  // Of a loop that runs once at most accesses are not proven to stay inside of operands.
+  if (t.part > 0 && t.part / t.keys <= t.stages)
+    return invalid("parts of {} blocks of keys in {} stages, expected more blocks than stages", t.part / t.keys,
+                   t.stages);
+  if (t.part > 0 && !t.heads) return invalid("parts of {} keys of queries, expected those of heads", t.part);
   const int64_t bytes = shared_bytes(t, depth, columns), most = t.stages == 1 ? kStaticBytes : kMostBytes;
   if (bytes > most) return invalid("{} bytes of shared memory, expected at most {}", bytes, most);
   return {};
 }
 
-namespace {
-
-int64_t registers(const AttentionTile& t, int64_t depth, int64_t columns) {
-  const int64_t queries = depth <= kMostKept ? depth / 4 : 8, weights = t.keys / 4 * (t.split ? 3 : 1);
-  return columns / 2 + queries + t.keys * 3 / 4 + weights + std::min<int64_t>(columns / 4, 32) + 40;
-}
-
-// What calls have at those sizes.
-struct Work {
-  double heads = 1, rows = 1, keys = 1;  // keys that a query sees, on average
-  int64_t depth = 1, columns = 1;
-};
-
-Work work_of(const Kernel& kernel, const AttentionParts& p, const SymbolValues& sizes) {
-  const auto at = [&](const Expr& e) {
-    return static_cast<double>(std::max<int64_t>(evaluate(e, sizes).value_or(1), 1));
-  };
-  Work w;
-  for (const Stmt* t : p.heads) w.heads *= at(t->extent);
-  w.rows = at(p.row->extent);
-  w.keys = at(kernel.find_buffer(p.powered())->dims.back());
-  if (uses(p.scores->extent, p.row->iter)) w.keys = std::max(w.keys - w.rows / 2, 1.0);
-  w.depth = p.depth->extent->ival;
-  w.columns = p.columns->extent->ival;
-  return w;
-}
-
-double cycles(const AttentionTile& t, const Work& w, const GpuTarget& gpu) {
-  constexpr double kProducts = 1024, kSharedCycle = 128, kIssue = 4;  // of a multiprocessor in a cycle
-  const double element = t.split ? 20 : 12;                           // instructions for a score
-  const double sums = static_cast<double>(w.columns) * (t.split ? 3 : 1), factors = static_cast<double>(w.depth) + sums;
-  const auto keys = static_cast<double>(t.keys), rows = static_cast<double>(t.rows),
-             line = static_cast<double>(w.depth + w.columns), warps = rows / kSquare;
-  const double products = rows * keys * factors / kProducts, shared = (warps + 1) * keys * line * 2 / kSharedCycle;
-  const double of_warp = keys * factors / 128 + keys * line / 256 + keys / 2 * element +
-                         static_cast<double>(w.columns) / 2 + keys * line / 8 / rows * 2;
-  TileWork work;
-  work.tiles = static_cast<int64_t>(w.heads) * ceil_div(static_cast<int64_t>(w.rows), t.rows);
-  work.steps = ceil_div(static_cast<int64_t>(w.keys), t.keys);
-  work.threads = t.threads();
-  work.registers = registers(t, w.depth, w.columns);
-  work.shared = shared_bytes(t, w.depth, w.columns);
-  work.stages = t.stages;
-  work.step = std::max({products, shared, warps * of_warp / kIssue});
-  work.rest = rows * line / 16;
-  work.chain = line / kSquare * 20 + 400;
-  return busy_cycles(work, gpu);
-}
-// Of a block of threads for each query that does without them.
-double cycles_without(const Work& w, const GpuTarget& gpu) {
-  constexpr double kProducts = 48;
-  return w.heads * w.rows * w.keys * static_cast<double>(w.depth + w.columns) /
-         (kProducts * static_cast<double>(std::max(gpu.multiprocessors, 1)));
-}
-
-}  // namespace
-
-Result<std::vector<AttentionTile>> attention_tiles_of(const GeneralKernel& general, const SymbolValues& sizes,
-                                                      const GpuTarget& target, uint32_t allowed) {
-  LATHE_ASSIGN(const AttentionParts p, parts_of(general));
-  const bool split = (allowed & kBf16Dots) == 0;
-  if (split && general.kernel.find_buffer("v")->type != DType::bf16)
-    return unsupported("weights of {} may not be rounded to f16", general.kernel.name);
-  const Work work = work_of(general.kernel, p, sizes);
-  const double without = cycles_without(work, target);
-  std::vector<AttentionTile> tiles;
-  std::vector<double> all;
-  for (const int64_t rows : {128, 64, 32, 16}) {
-    for (const int64_t keys : {64, 32, 128}) {
-      for (const int64_t stages : {2, 3, 1}) {
-        const AttentionTile tile{rows, keys, stages, split};
-        const bool fits = check_tile(tile, work.depth, work.columns).ok() &&
-                          shared_bytes(tile, work.depth, work.columns) <= most_shared(target) &&
-                          registers(tile, work.depth, work.columns) <= kMostThreadRegisters;
-        if (!fits) continue;
-        const double least = cycles(tile, work, target);
-        if (least >= without) continue;
-        tiles.push_back(tile);
-        all.push_back(least);
-      }
-    }
-  }
-  return ranked(tiles, all);
-}
-
 Result<Scheduled> tensor_attention(const GeneralKernel& general, const AttentionTile& tile) {
-  LATHE_ASSIGN(const AttentionParts p, parts_of(general));
+  LATHE_ASSIGN(const AttentionParts p, tensor_parts(general));
   LATHE_RETURN_IF_ERROR(check_tile(tile, p.depth->extent->ival, p.columns->extent->ival));
   if (tile.split && general.kernel.find_buffer("v")->type != DType::bf16)
     return unsupported("weights of values that are not bf16 in three numbers");
+  if (tile.heads && heads_of_group(p) == 1) return unsupported("tiles of heads, each of which has keys of its own");
+  const int64_t most = most_keys_seen(general.kernel, p);
+  if (tile.part > 0 && tile.part >= most)
+    return unsupported("parts of {} keys, of which a query sees at most {}", tile.part, most);
   return Writer(general.kernel, p, tile).run();
 }
 

@@ -9,12 +9,18 @@
 //                   for warps: o += p v_f @tensor(mma)}
 //          for warps: for lanes: y = o / a
 //
+// With few queries the rows of a tile are the heads that share keys, of one query, and keys may be divided into parts,
+// each with a block of its own; a second launch puts together what parts have, in their order.
+//
+//   for t @grid: for hk @grid: for i @grid: for parts @grid: {as above, of 16 heads; m_part, a_part, o_part}
+//   for t @grid: for h @grid: for i @grid: {m, a of the parts; y = o / a}
+//
 // Weights are rounded to the type of the values: the numeric class bf16_dots. Or, where values are bf16, a weight is a
 // sum of three numbers of bf16, which have all its bits, and sums of values have three products for one.
 #pragma once
-#include <vector>
+#include <cstdint>
 
-#include "ir/base/gpu_target.h"
+#include "search/attention/parts.h"
 #include "search/gpu/general_kernel.h"
 #include "search/moves/schedule.h"
 
@@ -25,19 +31,22 @@ namespace lathe::search {
 struct AttentionTile {
   int64_t rows = 64, keys = 64, stages = 2;
   bool split = false;  // weights, into three numbers
+  bool heads = false;  // rows are the heads that share keys, of one query
+  int64_t part = 0;    // keys of a part; 0: all. Only of heads
   int64_t threads() const { return rows / 16 * 32; }
 };
-// INVALID, naming the rule: whole warps, squares of 16 x 16, shared memory of some GPU. depth, columns: of a key, of a
+// INVALID, naming the rule: whole warps, squares of 16 x 16, shared memory of some GPU, parts of heads alone. depth, columns: of a key, of a
 // value.
 ir::Status check_tile(const AttentionTile& tile, int64_t depth, int64_t columns);
 // Of a block.
 int64_t shared_bytes(const AttentionTile& tile, int64_t depth, int64_t columns);
 
-// Tiles for it, the best first; none where few queries leave tensor cores idle. allowed: numeric classes beside those
-// that all Schedules for GPUs may take. sizes: see chain_schedule.h. UNSUPPORTED: it is no attention, or a form that
-// tensor cores do not take.
-ir::Result<std::vector<AttentionTile>> attention_tiles_of(const GeneralKernel& general, const ir::SymbolValues& sizes,
-                                                          const ir::GpuTarget& target, uint32_t allowed);
+// Whether queries of that depth stay in registers.
+bool keeps_queries(int64_t depth);
+
+// Its loops. UNSUPPORTED: it is no attention, or a form that tensor cores do not take.
+ir::Result<AttentionParts> tensor_parts(const GeneralKernel& general);
+// By such a tile.
 ir::Result<Scheduled> tensor_attention(const GeneralKernel& general, const AttentionTile& tile);
 
 }  // namespace lathe::search

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "search/gpu/attention/attention_schedule.h"
+#include "search/gpu/attention/attention_tiles.h"
 #include "search/gpu/attention/tensor_attention.h"
 #include "search/gpu/chain_schedule.h"
 #include "search/gpu/gemv_schedule.h"

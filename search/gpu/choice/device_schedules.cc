@@ -2,6 +2,7 @@
 #include "search/gpu/choice/device_schedules.h"
 
 #include "search/gpu/attention/attention_schedule.h"
+#include "search/gpu/attention/attention_tiles.h"
 #include "search/gpu/attention/tensor_attention.h"
 #include "search/gpu/chain_schedule.h"
 #include "search/gpu/gemv_schedule.h"

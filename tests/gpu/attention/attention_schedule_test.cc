@@ -85,7 +85,7 @@ TEST(AttentionSchedule, CandidatesAreReplayed) {
   const auto ranked = device_candidates(general, sizes, h200(), 9);
   ASSERT_TRUE(ranked.ok()) << ranked.status().to_string();
   EXPECT_GE(ranked->size(), 4u);
-  EXPECT_EQ(ranked->front().schedule.recipe, "attention.1");
+  EXPECT_EQ(ranked->back().schedule.recipe, "attention.1");
   for (const Scheduled& made : *ranked) {
     const auto again = replay_on_device(general, parse_schedule(to_text(made.schedule)).value());
     ASSERT_TRUE(again.ok()) << again.status().to_string();

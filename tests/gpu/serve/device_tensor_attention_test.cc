@@ -10,11 +10,11 @@ namespace lathe::test {
 namespace {
 
 constexpr uint32_t kBf16 = LATHE_DTYPE_BF16, kF16 = LATHE_DTYPE_F16;
-const lathe_hint kMany = {900, 1};
+const lathe_hint kMany = {900, 1}, kOne = {1, 1}, kPages = {60, 1};
 
-lathe_dim hinted(const char* name) {
+lathe_dim hinted(const char* name, const lathe_hint& hint) {
   lathe_dim out = range(name, 0, 3000);
-  out.hints = &kMany;
+  out.hints = &hint;
   out.num_hints = 1;
   return out;
 }
@@ -24,7 +24,7 @@ struct Attention {
   int64_t heads = 4, kept = 2, depth = 32, columns = 48;
   uint32_t dtype = kBf16;
   std::vector<lathe_attr> attrs = {};
-  bool sinks = false;
+  bool sinks = false, decodes = false;  // one query of each sequence, as hinted
 };
 
 lathe_attr flag(const char* name) {
@@ -38,7 +38,7 @@ lathe_attr flag(const char* name) {
 constexpr int64_t kPage = 16;
 
 Owned<lathe_graph> graph_of(lathe_context* ctx, const Attention& a) {
-  const lathe_dim b = fixed(2), s = hinted("S"), t = hinted("T");
+  const lathe_dim b = fixed(2), s = hinted("S", a.decodes ? kOne : kMany), t = hinted("T", kMany);
   const bool paged = std::string_view(a.op) == "paged_attention",
              cached = paged || std::string_view(a.op) == "cached_attention";
   const auto kept = [&](int64_t line) {
@@ -49,7 +49,10 @@ Owned<lathe_graph> graph_of(lathe_context* ctx, const Attention& a) {
   };
   std::vector<DescOf> inputs = {{{b, fixed(a.heads), s, fixed(a.depth)}, a.dtype}, kept(a.depth), kept(a.columns)};
   if (cached) inputs.push_back({{b}, LATHE_DTYPE_I32});
-  if (paged) inputs.push_back({{b, range("N", 0, 100)}, LATHE_DTYPE_I64});
+  lathe_dim pages = range("N", 0, 100);
+  pages.hints = &kPages;
+  pages.num_hints = a.decodes ? 1 : 0;
+  if (paged) inputs.push_back({{b, pages}, LATHE_DTYPE_I64});
   if (a.sinks) inputs.push_back({{fixed(a.heads)}});
   return single_graph(ctx, a.op, inputs, a.attrs);
 }
@@ -81,7 +84,15 @@ const Attention kForms[] = {{.attrs = {flag("causal")}},
                             {.attrs = {flag("causal"), float_attr("soft_cap", 2.5)}},
                             {.attrs = {flag("sinks")}, .sinks = true},
                             {.op = "cached_attention", .attrs = {flag("causal")}},
-                            {.op = "paged_attention", .kept = 1, .attrs = {flag("causal"), float_attr("scale", 0.5)}}};
+                            {.op = "paged_attention", .kept = 1, .attrs = {flag("causal"), float_attr("scale", 0.5)}},
+                            {.op = "cached_attention", .heads = 8, .attrs = {flag("causal")}, .decodes = true},
+                            {.op = "paged_attention",
+                             .heads = 7,
+                             .kept = 1,
+                             .dtype = kF16,
+                             .attrs = {flag("sinks"), float_attr("soft_cap", 3)},
+                             .sinks = true,
+                             .decodes = true}};
 
 // Its kernel, which rounds weights where that is allowed.
 Owned<lathe_kernel> served(lathe_context* ctx, const lathe_graph* graph, uint32_t wait, uint32_t allowed) {
@@ -101,7 +112,8 @@ TEST(DeviceTensorAttention, AsOnTheCpu) {
     ASSERT_NE(graph, nullptr);
     const auto kernel = served(ctx.get(), graph.get(), LATHE_WAIT_TUNED, kRounding);
     ASSERT_NE(kernel, nullptr);
-    for (const auto& [s, t] : {std::pair<int64_t, int64_t>{1, 0}, {0, 5}, {1, 1}, {17, 33}, {70, 65}, {3, 200}}) {
+    for (const auto& [s, t] :
+         {std::pair<int64_t, int64_t>{1, 0}, {0, 5}, {1, 1}, {17, 33}, {70, 65}, {3, 200}, {1, 700}}) {
       fake_gpu().state.order = number % 3 == 0 ? Order::forward : number % 3 == 1 ? Order::backward : Order::shuffled;
       ++number;
       expect_sizes(ctx.get(), a, graph.get(), kernel.get(), s, t);

@@ -164,6 +164,25 @@ TEST(Verifier, ProvesTailsOfOneElement) {
   EXPECT_NE(proven(keys, " % 2", "512*p + " + keys).find("bounds: buffer"), std::string::npos);
 }
 
+// A scope that runs once says where what is in it begins, with its extent as a ceildiv and as that is simplified.
+TEST(Verifier, ProvesWhereWhatRunsOnceBegins) {
+  const auto proven = [](const std::string& extent, const std::string& index) {
+    Result<Kernel> k =
+        parse_kernel("kernel t(x: f32[N] in, y: f32[N] out) where N in 1..64, M in 1..64\n  for i < M:\n" +
+                     ("    for p < min(1, " + extent) + "):\n      y[" + index + "] = x[" + index + "]\n");
+    EXPECT_TRUE(k.ok()) << k.status().to_string();
+    const Status status = verify(*k, Bounds::proven);
+    return status.ok() ? "ok" : status.message();
+  };
+  for (const char* extent : {"ceildiv(N - M + i + 1, 32)", "(N - M + i) // 32 + 1", "min(2, (N - M + i) // 32 + 1)"}) {
+    EXPECT_EQ(proven(extent, "min(3, N - M + i)"), "ok") << extent;
+    EXPECT_EQ(proven(extent, "N - M + i"), "ok") << extent;
+    EXPECT_NE(proven(extent, "min(3, N - M + i - 1)").find("bounds: buffer"), std::string::npos) << extent;
+  }
+  EXPECT_NE(proven("(N - M + i) // 32 + 2", "min(3, N - M + i)").find("bounds: buffer"), std::string::npos);
+  EXPECT_NE(proven("(N - M + i) // M + 1", "min(3, N - M + i)").find("bounds: buffer"), std::string::npos);
+}
+
 TEST(Verifier, WhatAThreadHasOfItsOwnStaysInIt) {
   const std::string text =
       "kernel t(x: f32[8] in, y: f32[8] out)\n"

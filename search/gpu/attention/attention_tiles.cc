@@ -1,0 +1,157 @@
+// See attention_tiles.h.
+#include "search/gpu/attention/attention_tiles.h"
+
+#include <algorithm>
+
+#include "ir/analysis/analysis.h"
+#include "search/gpu/tile_rounds.h"
+
+namespace lathe::search {
+
+using namespace ir;  // NOLINT: this file is all IR
+
+namespace {
+
+constexpr int64_t kSquare = 16;
+constexpr int64_t kMostThreadRegisters = 248;
+constexpr int64_t kLeastPart = 256, kMostParts = 1024;  // keys of a part, and parts of a row
+constexpr double kMemoryBytes = 2500;                   // in a cycle of the GPU
+constexpr double kLaunch = 2500;                        // from the end of one launch to the work of the next
+
+int64_t registers(const AttentionTile& t, int64_t depth, int64_t columns) {
+  const int64_t queries = keeps_queries(depth) ? depth / 4 : 8, weights = t.keys / 4 * (t.split ? 3 : 1);
+  return columns / 2 + queries + t.keys * 3 / 4 + weights + std::min<int64_t>(columns / 4, 32) + 40;
+}
+
+// What calls have at those sizes.
+struct Work {
+  double heads = 1, rows = 1, keys = 1;  // keys that a query sees, on average
+  int64_t group = 1;                     // heads that share keys
+  int64_t most_keys = 1;                 // that any call has
+  int64_t depth = 1, columns = 1;
+  bool grows = false;  // later queries see more keys
+  // Bytes of keys and values that are read once.
+  double bytes() const { return heads / static_cast<double>(group) * keys * static_cast<double>(depth + columns) * 2; }
+};
+
+Work work_of(const Kernel& kernel, const AttentionParts& p, const SymbolValues& sizes) {
+  const auto at = [&](const Expr& e) {
+    return static_cast<double>(std::max<int64_t>(evaluate(e, sizes).value_or(1), 1));
+  };
+  Work w;
+  for (const Stmt* t : p.heads) w.heads *= at(t->extent);
+  w.rows = at(p.row->extent);
+  const Expr& room = kernel.find_buffer(p.powered())->dims.back();
+  w.keys = at(room);
+  w.grows = uses(p.scores->extent, p.row->iter);
+  if (w.grows) w.keys = std::max(w.keys - w.rows / 2, 1.0);
+  w.group = heads_of_group(p);
+  w.most_keys = most_keys_seen(kernel, p);
+  w.depth = p.depth->extent->ival;
+  w.columns = p.columns->extent->ival;
+  return w;
+}
+
+// Of the launch that puts parts together, and of what goes through memory for it.
+double merge_cycles(const Work& w, int64_t parts) {
+  if (parts == 1) return 0;
+  return kLaunch + 2 * w.heads * w.rows * static_cast<double>(parts * (w.columns + 2)) * 4 / kL2Bytes;
+}
+
+double cycles(const AttentionTile& t, const Work& w, const GpuTarget& gpu) {
+  constexpr double kProducts = 1024, kSharedCycle = 128, kIssue = 4;  // of a multiprocessor in a cycle
+  const double element = t.split ? 20 : 12;                           // instructions for a score
+  const double sums = static_cast<double>(w.columns) * (t.split ? 3 : 1), factors = static_cast<double>(w.depth) + sums;
+  const auto keys = static_cast<double>(t.keys), rows = static_cast<double>(t.rows),
+             line = static_cast<double>(w.depth + w.columns), warps = rows / kSquare;
+  const double products = rows * keys * factors / kProducts, shared = (warps + 1) * keys * line * 2 / kSharedCycle;
+  const double of_warp = keys * factors / 128 + keys * line / 256 + keys / 2 * element +
+                         static_cast<double>(w.columns) / 2 + keys * line / 8 / rows * 2;
+  const auto all_rows = static_cast<int64_t>(w.rows), all_heads = static_cast<int64_t>(w.heads);
+  const int64_t all_keys = static_cast<int64_t>(w.keys), part = t.part > 0 ? std::min(t.part, all_keys) : all_keys,
+                parts = ceil_div(all_keys, part);
+  TileWork work;
+  work.tiles =
+      t.heads ? all_heads / w.group * all_rows * ceil_div(w.group, t.rows) : all_heads * ceil_div(all_rows, t.rows);
+  work.tiles *= parts;
+  work.steps = ceil_div(part, t.keys);
+  work.threads = t.threads();
+  work.registers = registers(t, w.depth, w.columns);
+  work.shared = shared_bytes(t, w.depth, w.columns);
+  work.stages = t.stages;
+  work.step = std::max({products, shared, warps * of_warp / kIssue});
+  work.rest = rows * line / 16;
+  work.chain = line / kSquare * 20 + 400;
+  const double busy = busy_cycles(work, gpu);
+  const double read = static_cast<double>(work.tiles * work.steps) * keys * line * 2;
+  return std::max({busy, w.bytes() / kMemoryBytes, read / kL2Bytes}) + kWorth * busy +
+         (t.part > 0 ? merge_cycles(w, parts) : 0);
+}
+// Of blocks of 128 threads that do without them, for a query of each of some heads (attention_schedule.h).
+double cycles_without(const Work& w, const GpuTarget& gpu) {
+  constexpr double kProducts = 48;
+  constexpr int64_t kKeys = 64, kMostHeads = 8;  // at a time
+  const int64_t rows = std::min(w.group, kMostHeads), keys = std::max<int64_t>(static_cast<int64_t>(w.keys), 1);
+  const double line = static_cast<double>(w.depth + w.columns);
+  double out = 0;
+  for (int64_t part = kLeastPart; out == 0 || part < 2 * keys; part *= 2) {
+    const int64_t own = std::min(part, keys), parts = ceil_div(keys, own);
+    TileWork work;
+    work.tiles = static_cast<int64_t>(w.heads * w.rows) / rows * parts;
+    work.steps = ceil_div(own, kKeys);
+    work.threads = work.registers = 128;
+    work.shared = rows * (w.columns * 64 + kKeys * 4);
+    work.step = static_cast<double>(rows * kKeys) * line / kProducts;
+    work.chain = 400;
+    const double busy = busy_cycles(work, gpu);
+    const double all = std::max(busy, w.bytes() / kMemoryBytes) + kWorth * busy + merge_cycles(w, parts);
+    if (out == 0 || all < out) out = all;
+  }
+  return out;
+}
+
+std::vector<AttentionTile> tiles_for(const Work& w, bool split) {
+  std::vector<AttentionTile> out;
+  for (const int64_t keys : {64, 32, 128}) {
+    for (const int64_t stages : {2, 3, 1, 4}) {
+      for (const int64_t rows : {128, 64, 32, 16}) {
+        if (stages < 4) out.push_back({rows, keys, stages, split});
+        const bool packed = w.group > 1 && (rows == kSquare || rows / 2 < w.group);
+        if (!packed) continue;
+        out.push_back({rows, keys, stages, split, true});
+        const bool divided = w.most_keys / kLeastPart <= kMostParts;
+        for (int64_t part = kLeastPart; divided && part < std::min(static_cast<int64_t>(w.keys), w.most_keys);
+             part *= 2)
+          out.push_back({rows, keys, stages, split, true, part});
+      }
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
+Result<std::vector<AttentionTile>> attention_tiles_of(const GeneralKernel& general, const SymbolValues& sizes,
+                                                      const GpuTarget& target, uint32_t allowed) {
+  LATHE_ASSIGN(const AttentionParts p, tensor_parts(general));
+  const bool split = (allowed & kBf16Dots) == 0;
+  if (split && general.kernel.find_buffer("v")->type != DType::bf16)
+    return unsupported("weights of {} may not be rounded to f16", general.kernel.name);
+  const Work work = work_of(general.kernel, p, sizes);
+  const double without = cycles_without(work, target);
+  std::vector<AttentionTile> tiles;
+  std::vector<double> all;
+  for (const AttentionTile& tile : tiles_for(work, split)) {
+    const bool fits = check_tile(tile, work.depth, work.columns).ok() &&
+                      shared_bytes(tile, work.depth, work.columns) <= most_shared(target) &&
+                      registers(tile, work.depth, work.columns) <= kMostThreadRegisters;
+    if (!fits) continue;
+    const double least = cycles(tile, work, target);
+    if (least >= without) continue;
+    tiles.push_back(tile);
+    all.push_back(least);
+  }
+  return ranked(tiles, all);
+}
+
+}  // namespace lathe::search

@@ -1,0 +1,16 @@
+// Which tiles of tensor_attention.h attention has, ranked by a guess of the time that they take.
+#pragma once
+#include <vector>
+
+#include "ir/base/gpu_target.h"
+#include "search/gpu/attention/tensor_attention.h"
+
+namespace lathe::search {
+
+// Tiles for it, the best first; none where few queries leave tensor cores idle. allowed: numeric classes beside those
+// that all Schedules for GPUs may take. sizes: see chain_schedule.h. UNSUPPORTED: it is no attention, or a form that
+// tensor cores do not take.
+ir::Result<std::vector<AttentionTile>> attention_tiles_of(const GeneralKernel& general, const ir::SymbolValues& sizes,
+                                                          const ir::GpuTarget& target, uint32_t allowed);
+
+}  // namespace lathe::search
