@@ -15,7 +15,7 @@ constexpr int64_t kDepthAlong = 16;    // rows of B that are read along together
 constexpr int64_t kMostAlong = 128;
 constexpr int64_t kLongPiece = 1024;  // columns of rows that are read along
 constexpr int64_t kNextDepth = 128;   // along K, of a block that is fetched while tiles walk the one before
-constexpr int64_t kDeepBlock = 512, kMostNextRows = 128, kManyTiles = 5;
+constexpr int64_t kMostNextRows = 128, kTilesOfCopy = 3, kManyTiles = 5;
 constexpr int64_t kAlongRow = 256,
                   kFarAlongRow = 512;  // bytes that rows of B are prefetched ahead: next tiles' columns
 constexpr int64_t kFewRows = 4;        // of A: what B's rows take from memory decides
@@ -166,24 +166,34 @@ std::optional<MatmulSketch::Setting> MatmulSketch::standard() const {
 }
 
 // Of a B from memory that every call reads where it lies or transposes: while tiles walk a block of it, the next one is
-// fetched. Two blocks, of 128 to 256 KB each, leave L2 room for the rows of A and for sums. Rows of B at a distance of
-// pages share sets of L1, whose lines come one after another: many tiles walk a copy of each panel. Panels that are
-// transposed are deeper for many tiles, whose sums come and go less often.
+// fetched. Rows at a distance of pages share sets of L1, and so many of them share sets of L2 as a block is long in the
+// other direction: what is read where it lies goes in long pieces of few rows, of which two blocks find room, and many
+// tiles walk a copy of each panel. What is transposed goes panel by panel, each along its rows; deeper where many tiles
+// wait for it, whose sums come and go less often.
 MatmulSketch::Setting MatmulSketch::next_blocks(const Setting& best) const {
-  const int64_t most = t_.vector_registers / 2 - 2, tiles = (m_ + most - 1) / most;
+  const auto most_rows = [&](int64_t vectors) { return (t_.vector_registers - 2 - vectors) / vectors; };
+  const auto tiles_of = [&](int64_t rows) { return (m_ + rows - 1) / rows; };
   const bool far = n_ * k_ * b_bytes_ > 2 * t_.l2_bytes && k_ >= 4 * kNextDepth && is_const_int(p_.m->extent);
   if (packed() || !problem_.cold || !far || m_ <= kFewRows || m_ > kMostNextRows) return best;
-  const bool many = tiles >= kManyTiles, deep = many && !in_place() && k_ >= 2 * kDeepBlock;
+  const bool wide = !in_place() && tiles_of(most_rows(2)) > 1 && tiles_of(most_rows(3)) == tiles_of(most_rows(2));
+  const int64_t tiles = tiles_of(most_rows(wide ? 3 : 2)), panel = (wide ? 3 : 2) * t_.lanes;
+  const bool copies = in_place() && tiles >= kTilesOfCopy;
   Setting next{.tile_rows = (m_ + tiles - 1) / tiles,
-               .panel_columns = 2 * t_.lanes,
-               .depth_block = deep ? kDeepBlock : kNextDepth,
+               .panel_columns = panel,
+               .depth_block = kNextDepth,
                .pack_rows = rows_pack_,
                .prefetch = -1,
-               .copy_panels = in_place() && many};
-  const int64_t widest = deep ? 128 : in_place() && !many ? 512 : 256;
-  for (const int64_t block : {512, 256, 128}) {
-    if (next.column_block == 0 && n_ % block == 0 && block <= widest) next.column_block = block;
+               .copy_panels = copies};
+  if (!in_place()) {
+    next.column_block = panel;
+    if (tiles >= kManyTiles) next.depth_block = 2 * kNextDepth;
+    return next;
   }
+  const int64_t widest = copies ? kLongPiece / 4 : tiles == 1 ? kLongPiece / 2 : kLongPiece;
+  for (int64_t block = widest; block >= kLongPiece / 8 && next.column_block == 0; block /= 2) {
+    if (n_ % block == 0 && n_ / block >= problem_.threads) next.column_block = block;
+  }
+  if (next.column_block == kLongPiece) next.depth_block = kNextDepth / 2;
   return next;
 }
 

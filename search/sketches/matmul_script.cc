@@ -72,6 +72,7 @@ void copy_panel(Script& s, const std::string& b, const char* at, int64_t lanes, 
 // Of parts of K.
 constexpr int64_t kMostPartRows = 32, kLeastPartDepth = 1024;
 constexpr int64_t kMostWaiting = int64_t{1} << 20;  // bytes of sums that wait to be added
+constexpr int64_t kFewSums = 6;                     // rows of sums that ways of L1 hold wherever they lie
 constexpr double kStart = 4000;                     // cycles of a phase that threads begin and end together
 constexpr double kAdd = 4;                          // of a vector of sums, to be cleared, fetched and added
 
@@ -302,6 +303,7 @@ void MatmulSketch::write_sums(Script& s, const Setting& k, const char* at, const
   s.move("create_temporary {} ct at={} mode=accumulate", sums, at);
   s.move("move_to_register ct {}", at);
   if (!parts) s.move("move_to_stack {} {}", sums, k.column_block != 0 ? "nb" : "n0");
+  if (k.column_block > k.panel_columns && k.tile_rows > kFewSums) gather_sums(s, k);
   std::vector<std::pair<std::string, std::string>> copies;
   if (const Stmt* tile = find_scope(s.kernel(), at)) {
     for (const Stmt& child : tile->body) {
@@ -317,6 +319,17 @@ void MatmulSketch::write_sums(Script& s, const Setting& k, const char* at, const
     if (!row.empty()) s.move("unroll_scope {}", row);
     if (!column.empty()) vectorize_tile(s, column, k.panel_columns, k.streams, t_.lanes, tail);
   }
+}
+
+// The sums of a block of columns, tile by tile: rows of a block that is a page wide share the sets of L1. A last block
+// that is shorter lies plainly.
+void MatmulSketch::gather_sums(Script& s, const Setting& k) const {
+  const std::string& sums = p_.product->target;
+  const size_t last = p_.product->index.size() - 1;
+  if (!proves_divisible(columns(k), k.column_block, Ranges(problem_.kernel))) return;
+  if (last < 1 || !uses(p_.product->index[last], p_.n->iter) || !uses(p_.product->index[last - 1], p_.m->iter)) return;
+  s.move("tile_buffer {} {} {}", sums, last, k.panel_columns);
+  s.move("swap_dims {} {} {}", sums, last - 1, last);
 }
 
 // Few rows by few columns and a long K: parts of K that are summed apart, so that threads have something to share, and

@@ -111,6 +111,7 @@ class MatmulSketch {
   void write_tile(Script& s, const Setting& k, const char* tail) const;
   void write_whole_tile(Script& s, const Setting& k) const;
   void write_blocked_tile(Script& s, const Setting& k, const std::string& steps, const char* tail) const;
+  void gather_sums(Script& s, const Setting& k) const;
   void write_sums(Script& s, const Setting& k, const char* at, const std::string& steps, const char* tail) const;
 
   const Problem& problem_;

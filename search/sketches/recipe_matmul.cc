@@ -188,6 +188,7 @@ const std::vector<KnobRow<MatmulSketch>>& MatmulSketch::table() {
        &Setting::column_block, 0, kAnySize, true,
        [](S s) {
          Values v = {0, 256, 512, 1024, 4096};
+         if (!s.in_place()) v.insert(v.end(), {2 * s.t_.lanes, 3 * s.t_.lanes});
          std::erase_if(v, [&](int64_t block) { return block > s.n_ && block != 0; });
          if (const int64_t share = s.columns_of_a_thread(); share > 0) v.push_back(share);
          std::sort(v.begin(), v.end());

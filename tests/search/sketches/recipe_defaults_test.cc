@@ -340,15 +340,6 @@ TEST(RecipeDefaults, PlainOperandsFromMemoryArePrefetchedAlongTheirRows) {
       EXPECT_EQ(knob_of(k, "kc"), 16) << m;
       EXPECT_EQ(knob_of(k, "nr"), m == 1 ? 128 : 64) << m << ": a single row has registers for long pieces";
     }
-    if (m > 4 && cold) {
-      const bool blocks = m <= 128;
-      if (blocks) {
-        const bool deep = transposed && m == 128;
-        EXPECT_EQ(knob_of(k, "kc"), deep ? 512 : 128) << m;
-        EXPECT_EQ(knob_of(k, "nb"), deep ? 128 : m == 5 && !transposed ? 512 : 256) << m;
-        if (!transposed) EXPECT_EQ(knob_of(k, "pb"), m == 128) << m << ": many tiles walk a panel";
-      }
-    }
     return knob_of(k, "pf");
   };
   EXPECT_EQ(prefetched(1, false, true), 0);
@@ -363,6 +354,51 @@ TEST(RecipeDefaults, PlainOperandsFromMemoryArePrefetchedAlongTheirRows) {
   EXPECT_EQ(prefetched(5, true, true), -1);
   EXPECT_EQ(prefetched(128, true, true), -1);
   EXPECT_EQ(prefetched(129, true, true), 0);
+}
+
+// What is read where it lies goes in long pieces of few rows, what is transposed panel by panel. Sums of many rows lie
+// tile by tile, if all blocks are whole.
+TEST(RecipeDefaults, TilesOfPlainOperandsFetchTheNextBlock) {
+  struct Row {
+    int64_t m, n;
+    bool transposed;
+    const char* knobs;
+    bool gathered;
+  };
+  for (const Row& r :
+       std::initializer_list<Row>{{5, 4096, false, "kc=128 mc=0 mr=5 nb=512 nr=32 pa=1 pb=0 pf=-1", false},
+                                  {14, 4096, false, "kc=128 mc=0 mr=14 nb=512 nr=32 pa=1 pb=0 pf=-1", true},
+                                  {16, 4096, false, "kc=64 mc=0 mr=8 nb=1024 nr=32 pa=1 pb=0 pf=-1", true},
+                                  {17, 4096, false, "kc=64 mc=0 mr=9 nb=1024 nr=32 pa=1 pb=0 pf=-1", true},
+                                  {16, 4608, false, "kc=128 mc=0 mr=8 nb=512 nr=32 pa=1 pb=0 pf=-1", true},
+                                  {32, 4096, false, "kc=128 mc=0 mr=11 nb=256 nr=32 pa=1 pb=1 pf=-1", true},
+                                  {128, 4096, false, "kc=128 mc=0 mr=13 nb=256 nr=32 pa=1 pb=1 pf=-1", true},
+                                  {5, 4096, true, "kc=128 mc=0 mr=5 nb=32 nr=32 pa=1 pf=-1", false},
+                                  {16, 4096, true, "kc=128 mc=0 mr=8 nb=48 nr=48 pa=1 pf=-1", false},
+                                  {16, 4097, true, "kc=128 mc=0 mr=8 nb=48 nr=48 pa=1 pf=-1", false},
+                                  {19, 4096, true, "kc=128 mc=0 mr=10 nb=32 nr=32 pa=1 pf=-1", false},
+                                  {128, 4096, true, "kc=256 mc=0 mr=13 nb=32 nr=32 pa=1 pf=-1", false}}) {
+    Problem p = fixed(fmt::format(
+        R"(kernel mm(x: f32[{0}, 4096] in, w: f32[{1}] in, y: f32[{0}, {2}] out) family matmul
+  c: f32[{0}, {2}] heap
+  for m < {0} [m]:
+    for n < {2} [n]:
+      c[m, n] = 0.0
+      for k < 4096 [k]:
+        c[m, n] += x[m, k] * w[{3}]
+      y[m, n] = c[m, n]
+)",
+        r.m, r.transposed ? fmt::format("{}, 4096", r.n) : fmt::format("4096, {}", r.n), r.n,
+        r.transposed ? "n, k" : "k, n"));
+    p.cold = true;
+    const Knobs k = kMatmulRecipe.defaults(p, target());
+    const ir::Result<Schedule> schedule = kMatmulRecipe.build(k, p, target());
+    ASSERT_TRUE(schedule.ok()) << schedule.status().to_string();
+    const std::string text = to_text(*schedule);
+    EXPECT_NE(text.find(r.knobs), std::string::npos) << r.m << " rows, " << r.n << " columns: " << text.substr(0, 160);
+    EXPECT_EQ(text.find("tile_buffer c 1 32") != std::string::npos, r.gathered)
+        << r.m << " rows, " << r.n << " columns";
+  }
 }
 
 TEST(RecipeDefaults, TilesAreJoinedOnlyWhereTheyAreFewWholeAndShort) {
