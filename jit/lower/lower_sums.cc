@@ -1,6 +1,7 @@
 // Sums across lanes that are stored side by side: one tree for up to 16 of them in place of one each. A step puts what
 // two registers have left of their sums into one, so that the tree adds the same pairs as reduce_add, and all bits are
-// the same. What becomes of the sums before they are stored then happens to a row of them at once.
+// the same. What becomes of the sums before they are stored then happens to a row of them at once, and the first steps
+// of it that take the same numbers in all rows to all rows at once.
 //
 //   a = reduce_add p      x0 = [p0 p1 r0 r1] + [p2 p3 r2 r3]      quarters of p and of another row's r
 //   b = a * c             ..                                     15 such steps of 16 registers
@@ -308,15 +309,54 @@ class SumBatcher {
       if (b < 0) b = a;
       return a < 0 ? -1 : add_halves(out, level, a, b);
     };
-    const int all = tree(4, 0);
+    const size_t joint = joint_steps(batch);
+    const int all = take_steps(*batch[0], {0, joint}, tree(4, 0), quarters, out);
     for (size_t r = 0; r < batch.size(); ++r) {
       uint32_t control = 0;
       for (uint32_t q = 0; q < 4; ++q) control |= (static_cast<uint32_t>(r) * quarters + q) % 4 << (2 * q);
-      store_row(body, *batch[r], r == 0 ? all : append(out, LeafOp::k_shuffle128, {all, all, -1}, control), out);
+      const int of_row = r == 0 ? all : append(out, LeafOp::k_shuffle128, {all, all, -1}, control);
+      store_row(body, *batch[r], joint, of_row, out);
     }
   }
 
-  void store_row(const Nodes& body, const Row& row, int value, Nodes& out) {
+  // The first steps that take the same numbers in all rows: they happen to all rows at once.
+  size_t joint_steps(const std::vector<const Row*>& batch) const {
+    const Row& first = *batch[0];
+    const auto varies = [](const Row& r, size_t s, size_t k) {
+      return r.size() > 1 && r[1]->steps[s].from[k] != r[0]->steps[s].from[k];
+    };
+    const auto same = [&](const Row& r, size_t s) {
+      if (r.size() != first.size() || r[0]->steps.size() <= s || r[0]->steps[s].op != first[0]->steps[s].op)
+        return false;
+      for (size_t k = 0; k < r[0]->steps[s].from.size(); ++k) {
+        if (!follows(first[0]->steps[s].from[k], r[0]->steps[s].from[k], 0) || varies(r, s, k) != varies(first, s, k))
+          return false;
+      }
+      return true;
+    };
+    size_t steps = 0;
+    while (batch.size() > 1 && steps < first[0]->steps.size() &&
+           std::all_of(batch.begin(), batch.end(), [&](const Row* r) { return same(*r, steps); }))
+      ++steps;
+    return steps;
+  }
+
+  // The lanes that the row has; -1: all.
+  int mask_of(const Row& row, Nodes& out) {
+    const auto count = static_cast<int>(row.size());
+    if (count == kLanes) return -1;
+    const auto [mask, is_new] = masks_.try_emplace(count, p_.num_masks);
+    if (!is_new) return mask->second;
+    Node n(p_.memory());
+    n.inst.op = LeafOp::k_mask_tail;
+    n.inst.dst = p_.num_masks++;
+    n.inst.extent.add = count;
+    out.push_back(std::move(n));
+    return mask->second;
+  }
+
+  // Steps of a row, or of all rows of so many quarters.
+  int take_steps(const Row& row, std::pair<size_t, size_t> steps, int value, int quarters, Nodes& out) {
     const auto count = static_cast<int>(row.size());
     const auto again = [&](int reg, LeafOp op, int mask) {
       Node n(p_.memory());
@@ -327,18 +367,7 @@ class SumBatcher {
       out.push_back(std::move(n));
       return p_.num_vregs - 1;
     };
-    const auto masked = [&] {
-      if (count == kLanes) return -1;
-      const auto [mask, is_new] = masks_.try_emplace(count, p_.num_masks);
-      if (!is_new) return mask->second;
-      Node n(p_.memory());
-      n.inst.op = LeafOp::k_mask_tail;
-      n.inst.dst = p_.num_masks++;
-      n.inst.extent.add = count;
-      out.push_back(std::move(n));
-      return mask->second;
-    };
-    for (size_t s = 0; s < row[0]->steps.size(); ++s) {
+    for (size_t s = steps.first; s < steps.second; ++s) {
       std::array<int, 3> from = row[0]->steps[s].from;
       for (size_t k = 0; k < from.size(); ++k) {
         const int first = from[k];
@@ -351,20 +380,29 @@ class SumBatcher {
         const bool same = count == 1 || row[1]->steps[s].from[k] == first,
                    load = definition(first).op == LeafOp::k_load_bcast;
         if (!same && load) {
-          const int lanes = masked();
+          const int lanes = mask_of(row, out);
           from[k] = again(first, LeafOp::k_load, lanes);
+          uint32_t control = 0;
+          for (uint32_t q = 0; q < 4; ++q) control |= q % static_cast<uint32_t>(quarters) << (2 * q);
+          const bool repeats = quarters * kQuarter < kLanes;
+          if (repeats) from[k] = append(out, LeafOp::k_shuffle128, {from[k], from[k], -1}, control);
         } else if (made_.contains(first)) {
           from[k] = again(first, definition(first).op, -1);
         }
       }
       value = append(out, row[0]->steps[s].op, from);
     }
+    return value;
+  }
+
+  void store_row(const Nodes& body, const Row& row, size_t step, int value, Nodes& out) {
+    value = take_steps(row, {step, row[0]->steps.size()}, value, kLanes / kQuarter, out);
     Node n(p_.memory());
     n.inst = body[row[0]->store].inst;
     n.inst.src[0] = value;
-    if (count > 1) {
+    if (row.size() > 1) {
       n.inst.op = LeafOp::k_store;
-      n.inst.mask = masked();
+      n.inst.mask = mask_of(row, out);
     }
     out.push_back(std::move(n));
   }

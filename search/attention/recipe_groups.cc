@@ -65,6 +65,8 @@ class GroupsSketch {
       return unsupported("kp {}: sequences that may share rows, or scales of values in pages", k.key_part);
     if (k.key_part % std::max(page_, k.keys) != 0) return unsupported("kp {}: no whole steps of keys", k.key_part);
     if (page_ != 0 && k.keys > page_) return unsupported("jr {}: more than the {} keys of a page", k.keys, page_);
+    if (k.prefetch == kNextHead && !may_fetch_next()) return unsupported("pf -1: no keys that follow, or in pages");
+    if (k.prefetch == kNextHead && k.key_part != 0) return unsupported("pf -1 kp {}: keys in parts", k.key_part);
     if (k.key_heads != 1 && (k.heads != 0 || !may_join_heads()))
       return unsupported("kh {}: no pages, or heads of a group in parts", k.key_heads);
     if (k.key_heads != 0 && key_heads() % k.key_heads != 0)
@@ -82,6 +84,7 @@ class GroupsSketch {
     k.column_vectors = std::clamp<int64_t>(columns, 1, heads_ > 2 ? 4 : 8);
     if (heads_ == 1) k.keys = 8;
     if (in_order()) k.keys = 1, k.prefetch = 0;
+    if (problem_.cold && k.key_part == 0 && may_fetch_next() && near_twice()) k.prefetch = kNextHead;
     if (page_ != 0 && heads_ == 1) k.prefetch = 0;
     if (most_depth() % t_.lanes != 0) k.depth_vectors = std::min<int64_t>((most_depth() + t_.lanes - 1) / t_.lanes, 16);
     // All heads together if they fit, else the fewest equal parts that do.
@@ -111,6 +114,7 @@ class GroupsSketch {
  private:
   static constexpr int64_t kMostQueries = 3, kMostHeads = 16, kScratchRegisters = 3;
   static constexpr int64_t kAhead = 4096;      // bytes
+  static constexpr int64_t kNextHead = -1;     // instead of bytes
   static constexpr int64_t kKeysOfPart = 512;  // they outweigh the call and what is merged
   static constexpr int64_t kFewestTasks = 2;   // a thread
   static constexpr int64_t kMostUneven = 8;    // groups a thread, which one more or less makes no matter
@@ -131,6 +135,19 @@ class GroupsSketch {
   }
   bool may_split_keys() const { return sequences_apart(p_) && (page_ == 0 || p_.powers->body.size() <= 2); }
   int64_t keys() const { return extent_at(problem_.kernel.find_buffer(p_.powered())->dims.back(), problem_); }
+  // Keys, or values, of a head.
+  int64_t bytes_of_head(const Expr& load, const Expr& columns) const {
+    const ir::DType type = problem_.kernel.find_buffer(read_where_it_is(load)->name)->type;
+    return keys() * extent_at(columns, problem_) * ir::dtype_bytes(type);
+  }
+  // Whether a head follows whose keys and values lie together.
+  bool may_fetch_next() const { return page_ == 0 && problem_.kernel.symbols.empty() && key_heads() > 1; }
+  // Whether the second cache has room for those of two heads.
+  bool near_twice() const {
+    const int64_t head =
+        bytes_of_head(load_of_keys(p_), p_.depth->extent) + bytes_of_head(load_of_values(p_), p_.columns->extent);
+    return 2 * head <= t_.l2_bytes;
+  }
   double groups() const {
     double out = 1.0 / static_cast<double>(heads_);
     for (const Stmt* b : p_.heads) out *= static_cast<double>(extent_at(b->extent, problem_));
@@ -185,6 +202,7 @@ class GroupsSketch {
   void write_sums(Script& s, const Setting& k, const std::string& rows, const std::string& joined,
                   const std::string& at, bool tensor) const;
   void write_prefetches(Script& s, const Setting& k, const std::string& steps, bool tensor) const;
+  void fetch_next(Script& s, const Setting& k, const std::string& steps, const std::string& around, bool tensor) const;
   void write_scores(Script& s, const Setting& k, const std::string& heads, const std::string& keys,
                     const std::string& suffix) const;
 
@@ -207,8 +225,14 @@ const std::vector<KnobRow<GroupsSketch>>& GroupsSketch::table() {
        [](S) { return Values{1, 2, 4, 8}; }},
       {"score_vectors", "sv", "vectors of scores side by side", &Setting::score_vectors, 1, 16, false,
        [](S) { return Values{1, 4}; }},
-      {"prefetch", "pf", "bytes that keys and values are prefetched ahead; 0: not", &Setting::prefetch, 0, kAnySize,
-       true, [](S) { return Values{0, 2048, 4096, 8192}; }},
+      {"prefetch", "pf",
+       "bytes that keys and values are prefetched ahead; 0: not; -1: those of the next head during this one",
+       &Setting::prefetch, kNextHead, kAnySize, true,
+       [](S s) {
+         Values v = {0, 2048, 4096, 8192};
+         if (s.may_fetch_next()) v.push_back(kNextHead);
+         return v;
+       }},
       {"parallel", "parallel", "1: heads of keys are shared out", &Setting::parallel, 0, 1, true,
        [](S s) { return Values{s.problem_.threads > 1 ? 1 : 0}; }},
       {"key_part", "kp", "keys of a part, which threads share out and whose results are merged in order; 0: all",
@@ -320,6 +344,7 @@ Status GroupsSketch::write(Script& s, const Setting& k) const {
   vectorize_softmax(s, p_, j + "_max", k.score_vectors, t_.lanes);
   if (!split) vectorize_copies(s, p_, t_.lanes, k.key_heads);
   const std::string steps = write_steps(s, k, g, joined);
+  if (k.prefetch == kNextHead) fetch_next(s, k, steps, shared.around, !bytes);
   if (k.prefetch > 0 && (page_ == 0 || k.key_heads != 1)) write_prefetches(s, k, steps, !bytes);
   return {};
 }
@@ -375,6 +400,25 @@ void GroupsSketch::write_prefetches(Script& s, const Setting& k, const std::stri
   if (page_ == 0)
     s.move("prefetch {} {} ahead={} lines={}", values->name, p_.values->iter, k.prefetch,
            lines(p_.columns->extent, values, tensor ? 4 : 1));
+}
+
+// Keys while scores are made, and values while they are summed: as much in each step as it reads, for what is in the
+// caches is read as fast as the arithmetic takes it.
+void GroupsSketch::fetch_next(Script& s, const Setting& k, const std::string& steps, const std::string& around,
+                              bool tensor) const {
+  constexpr int64_t kLine = 64, kMostLines = 128, kStepsOfLines = 4;
+  const auto lines = [&](const Expr& load, const Expr& columns, int64_t turns) {
+    const int64_t parts = k.heads == 0 ? 1 : (heads_ + k.heads - 1) / k.heads;
+    const int64_t all = (bytes_of_head(load, columns) + kLine - 1) / kLine;
+    return std::clamp<int64_t>((all + turns * parts - 1) / (turns * parts), 1, kMostLines);
+  };
+  const Expr &of_keys = load_of_keys(p_), &of_values = load_of_values(p_);
+  const int64_t block = k.column_vectors * t_.lanes,
+                panels = (extent_at(p_.columns->extent, problem_) + block - 1) / block;
+  s.move("prefetch {} {}o next={} lines={}", read_where_it_is(of_keys)->name, steps, around,
+         lines(of_keys, p_.depth->extent, std::max<int64_t>(keys() / k.keys, 1)));
+  s.move("prefetch {} {} next={} lines={}", read_where_it_is(of_values)->name, p_.values->iter, around,
+         lines(of_values, p_.columns->extent, std::max<int64_t>(keys() * panels / (tensor ? kStepsOfLines : 1), 1)));
 }
 
 Structure GroupsSketch::structure(const Setting& k, const ProblemFacts& facts) const {

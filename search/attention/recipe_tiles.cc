@@ -43,7 +43,7 @@ class QueryTilesSketch {
  public:
   struct Setting {
     int64_t tile_rows = 0, key_columns = 0, value_columns = 0, row_block = 0, score_vectors = 1, join_tiles = 0,
-            copy_queries = 0, block_keys = 0, dots = 0, parallel = 0;
+            copy_queries = 0, block_keys = 0, dots = 0, fetch_next = 0, parallel = 0;
     bool operator==(const Setting&) const = default;
   };
   QueryTilesSketch(const Problem& problem, const Target& target)
@@ -69,6 +69,7 @@ class QueryTilesSketch {
     if (k.dots != 0 && !score_pairs_) return unsupported("dp 1: no pairs of bf16, or they are not allowed");
     if (k.block_keys != 0 && !may_share_keys(k))
       return unsupported("bk 1: no whole blocks, or no keys from the first on");
+    if (k.fetch_next != 0 && !may_fetch_next()) return unsupported("fn 1: no keys that follow, or of unknown size");
     if (k.block_keys == 0 && one_vector(k))
       return unsupported("bk 0 mb {}: tiles whose keys end inside of one vector", k.row_block);
     return {};
@@ -77,16 +78,17 @@ class QueryTilesSketch {
     Setting k{.parallel = problem_.threads > 1};
     k.tile_rows = t_.vector_registers >= 32 ? 8 : 4;
     k.key_columns = k.value_columns = 2 * t_.lanes;
+    k.dots = score_pairs_;
+    k.fetch_next = may_fetch_next() && near_twice(k);
     k.row_block = 16;
     const bool sixteens = whole(k);
     k.row_block = 32;
     // Of 16 causal queries it is not proven that each thread's scores are written before they are read.
     const bool apart = k.parallel != 0 && whole(k);
-    if (!apart && (!near(32) || (sixteens && !whole(k)))) k.row_block = 16;
+    if (!apart && (!near(32) || (sixteens && (!whole(k) || k.fetch_next != 0)))) k.row_block = 16;
     k.score_vectors = 4;
     k.join_tiles = 1;
-    k.copy_queries = queries_are_near() ? 0 : 1;
-    k.dots = score_pairs_;
+    k.copy_queries = k.fetch_next != 0 || queries_are_near() ? 0 : 1;
     k.block_keys = may_share_keys(k);
     return k;
   }
@@ -116,6 +118,10 @@ class QueryTilesSketch {
     return !problem_.cold && bytes <= t_.l2_bytes / 2;
   }
   const Expr& load_of_queries() const;
+  bool may_fetch_next() const;
+  bool near_twice(const Setting& k) const;
+  int64_t bytes_of_head(const Expr& load, const Expr& columns) const;
+  void fetch_next(Script& s, const Setting& k, const std::string& around) const;
   bool whole(const Setting& k) const { return tail_of(p_.row->extent, k.row_block, problem_.kernel)[0] == 'e'; }
   bool may_share_keys(const Setting& k) const;
   bool one_vector(Setting k) const;
@@ -140,6 +146,27 @@ bool QueryTilesSketch::may_share_keys(const Setting& k) const {
   bool known = true;
   for_each_node(p_.scores->extent, [&](const ExprNode& n) { known = known && n.op != Op::k_load; });
   return known && ragged() && whole(k) && from_first(p_) && k.row_block <= kMostFill;
+}
+
+// Keys, or values, of a head.
+int64_t QueryTilesSketch::bytes_of_head(const Expr& load, const Expr& columns) const {
+  const int64_t keys = extent_at(problem_.kernel.find_buffer(p_.powered())->dims.back(), problem_);
+  return keys * extent_at(columns, problem_) * dtype_bytes(load->type);
+}
+
+// Whether a head follows whose keys and values lie somewhere else.
+bool QueryTilesSketch::may_fetch_next() const {
+  if (p_.heads.empty() || !p_.copies.empty() || !problem_.kernel.symbols.empty()) return false;
+  double heads = 1.0 / static_cast<double>(heads_of_group(p_));
+  for (const Stmt* h : p_.heads) heads *= static_cast<double>(extent_at(h->extent, problem_));
+  return heads > 1;
+}
+
+// Whether the second cache has room for the panels of one head and what was fetched of the next one.
+bool QueryTilesSketch::near_twice(const Setting& k) const {
+  const int64_t keys = bytes_of_head(load_of_keys(p_), p_.depth->extent),
+                values = bytes_of_head(load_of_values(p_), p_.columns->extent);
+  return 4 * (2 * keys + (narrow(k) ? 2 : 1) * values) <= 3 * t_.l2_bytes;
 }
 
 // Whether blocks that share keys have to be taken instead of tiles that see a part of a vector of keys.
@@ -194,6 +221,10 @@ const std::vector<KnobRow<QueryTilesSketch>>& QueryTilesSketch::table() {
        &Setting::copy_queries, 0, 1, true, [](S) { return Values{1, 0}; }},
       {"block_keys", "bk", "1: all queries of a block take the keys of its last one; 0: those of a tile do",
        &Setting::block_keys, 0, 1, true, [](S s) { return s.ragged() ? Values{1, 0} : Values{}; }},
+      {"fetch_next", "fn",
+       "1: keys and values of the next head are prefetched during the softmax of this one, and queries of the next "
+       "block",
+       &Setting::fetch_next, 0, 1, true, [](S s) { return s.may_fetch_next() ? Values{1, 0} : Values{}; }},
       {"dots", "dp", "1: products of bf16 are two a step", &Setting::dots, 0, 1, true,
        [](S s) { return s.score_pairs_ ? Values{1, 0} : Values{}; }},
       {"parallel", "parallel", "1: heads are shared out", &Setting::parallel, 0, 1, true,
@@ -252,6 +283,7 @@ void QueryTilesSketch::pack_values(Script& s, const std::string& at, const Setti
   s.move("swap_scopes vpo vpn");
   s.move("tensorize vpo transpose");
   if (tail[0] == 'e' && extent->ival <= kMostUnrolled * k.value_columns) s.move("unroll_scope vpn");
+  if (k.fetch_next != 0) return;
   prefetch(s, values, "vpe", kAhead, 2 * extent_at(extent, problem_) * dtype_bytes(DType::bf16));
 }
 
@@ -280,8 +312,24 @@ void QueryTilesSketch::copy_queries(Script& s, const Setting& k) const {
   const size_t rank = qp->dims.size();
   const std::string columns = fmt::format("qp_{}", rank - 1);
   vectorize(s, columns, t_.lanes, tail_of(p_.depth->extent, t_.lanes, s.kernel()), false);
-  if (rank > 1 && near(k.row_block))
+  if (rank > 1 && near(k.row_block) && k.fetch_next == 0)
     prefetch(s, query->name, fmt::format("qp_{}", rank - 2), k.row_block * query_bytes(), query_bytes());
+}
+
+// What panels of the next head are made of, a part for each query, and the queries of the next block.
+void QueryTilesSketch::fetch_next(Script& s, const Setting& k, const std::string& around) const {
+  constexpr int64_t kLine = 64, kMostLines = 128;
+  const std::string i = p_.row->iter, n = p_.columns->iter;
+  const auto fetch = [&](const Expr& load, const std::string& loop, const std::string& next, int64_t bytes) {
+    const int64_t lines = std::max<int64_t>((bytes + kLine - 1) / kLine, 1);
+    if (lines <= kMostLines) s.move("prefetch {} {} next={} lines={}", load->name, loop, next, lines);
+  };
+  const int64_t queries = extent_at(p_.row->extent, problem_) * heads_of_group(p_);
+  fetch(load_of_keys(p_), i + "u_soft", around, bytes_of_head(load_of_keys(p_), p_.depth->extent) / queries);
+  if (narrow(k))
+    fetch(load_of_values(p_), i + "u_soft", around, bytes_of_head(load_of_values(p_), p_.columns->extent) / queries);
+  const int64_t panels = (extent_at(p_.columns->extent, problem_) + k.value_columns - 1) / k.value_columns;
+  if (!queries_are_near()) fetch(load_of_queries(), n + "p", i + "0", k.row_block * query_bytes() / panels);
 }
 
 // What queries do not see, before the scores are used.
@@ -395,6 +443,7 @@ void QueryTilesSketch::write_rows(Script& s, const Setting& k, const std::string
                 .joined = join && !apart,
                 .pairs = narrow(k)},
                t_.lanes);
+  if (k.fetch_next != 0) fetch_next(s, k, panels_at);
 }
 
 Structure QueryTilesSketch::structure(const Setting& k, const ProblemFacts& facts) const {

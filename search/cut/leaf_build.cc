@@ -274,22 +274,21 @@ Result<std::vector<Stmt>> LeafBuilder::build_body(const std::vector<Stmt>& body,
       if (parent->mark == Mark::tensor) {
         LATHE_RETURN_IF_ERROR(add_stream(s, *parent, ranges, t));
       } else {
-        LATHE_ASSIGN(const int operand, operand_read_by(*parent, s.target));
-        t.target = fmt::format("p{}", operand);
-        t.iter.clear();
-        if (!s.iter.empty()) LATHE_RETURN_IF_ERROR(add_share(s, operand));
+        LATHE_RETURN_IF_ERROR(add_loop_stream(s, t));
       }
     } else if (s.kind == Stmt::Kind::scope) {
       t.iter = fmt::format("i{}", iter_names_.size());
       iter_names_.emplace_back(s.iter, t.iter);
       const bool outside = copies_;
       copies_ = outside || (s.mark == Mark::tensor && !is_summed(s));
+      around_.push_back(&s);
       const Status built = inside_scope(ranges, s, [&](Ranges& inner) -> Status {
         LATHE_RETURN_IF_ERROR(build_scope(s, values, inner, parent, t));
         LATHE_ASSIGN(t.body, build_body(s.body, values, inner, &s));
         return {};
       });
       copies_ = outside;
+      around_.pop_back();
       LATHE_RETURN_IF_ERROR(built);
     } else {
       at_ = &s;

@@ -139,9 +139,10 @@ class LeafBuilder {
   struct Block;
   ir::Result<Block> next_block(const std::string& buffer, size_t scope) const;
   static ir::Expr most(const ir::Expr& extent, const ir::Ranges& ranges);
-  ir::Status add_block(const ir::Stmt& s, const ir::Stmt& tensor, size_t scope);
+  ir::Status add_block(const ir::Stmt& s, const ir::Expr& turns, size_t scope);
   ir::Result<int> operand_read_by(const ir::Stmt& loop, const std::string& buffer) const;
   ir::Status add_share(const ir::Stmt& s, int operand);
+  ir::Status add_loop_stream(const ir::Stmt& s, ir::Stmt& leaf);
   // Bytes that a step of a tensor scope moves what it reads of a buffer by; null: it does not read it along its steps.
   ir::Expr step_bytes(const std::string& buffer, const ir::Stmt& tensor, const ir::Ranges& ranges) const;
   // Steps read rows that lie at least a page apart: each step prefetches of its own row.
@@ -168,7 +169,8 @@ class LeafBuilder {
   std::map<std::pair<const ir::Stmt*, const void*>, LeafAccess> accesses_;  // by statement and index
   std::vector<LeafExtent> extents_;
   std::vector<ir::NestStream> streams_;
-  bool copies_ = false;  // inside a tensor scope that sums nothing
+  bool copies_ = false;                  // inside a tensor scope that sums nothing
+  std::vector<const ir::Stmt*> around_;  // scopes of the leaf around what is built
   ir::Expr tensor_steps_;
   bool building_streams_ = false;
   ir::Expr masked_by_;

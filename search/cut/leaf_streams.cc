@@ -112,10 +112,10 @@ Expr LeafBuilder::most(const Expr& extent, const Ranges& ranges) {
   return !varies ? extent : hi < INT64_MAX ? Expr(hi) : Expr();
 }
 
-// A prefetch statement of a tensor scope that shares out, among the calls in an iteration of a scope, what its next
-// iteration reads. A call has pieces of rows: of as many bytes as its lines are, one after another, or each of a row of
-// its own where the piece is as wide as that.
-Status LeafBuilder::add_block(const Stmt& s, const Stmt& tensor, size_t scope) {
+// A prefetch statement that shares out, among the calls in an iteration of a scope, what its next iteration reads. Each
+// call has so many turns of its lines: pieces of rows, of as many bytes one after another, or each of a row of its own
+// where the piece is as wide as that.
+Status LeafBuilder::add_block(const Stmt& s, const Expr& turns, size_t scope) {
   LATHE_ASSIGN(const Block block, next_block(s.target, scope));
   Expr number(0);
   for (size_t i = scope + 1; i < outer_.size(); ++i) {
@@ -123,10 +123,8 @@ Status LeafBuilder::add_block(const Stmt& s, const Stmt& tensor, size_t scope) {
     if (!extent) return unsupported("prefetch of {}: as many shares as {}", s.target, print_extent(*outer_[i]));
     number = number * extent + iter(outer_[i]->iter);
   }
-  const Expr steps = most(tensor.extent, ranges_);
-  if (!steps) return unsupported("prefetch of {}: an unknown number of steps", s.target);
-  const Expr turns = simplify(ceildiv(steps, Expr(kStepsOfShare)), ranges_), piece = Expr(kLine * std::max(s.lines, 1)),
-             along = simplify(turns * piece, ranges_);
+  if (!turns) return unsupported("prefetch of {}: an unknown number of steps", s.target);
+  const Expr piece = Expr(kLine * std::max(s.lines, 1)), along = simplify(turns * piece, ranges_);
   const bool one_row = is_const_int(block.rows, 1);
   const bool whole = is_const_int(block.bytes) && is_const_int(along) && block.bytes->ival % along->ival == 0;
   const Expr pieces = simplify(ceildiv(block.bytes, one_row || whole ? along : piece), ranges_);
@@ -156,6 +154,27 @@ Status LeafBuilder::add_block(const Stmt& s, const Stmt& tensor, size_t scope) {
   return {};
 }
 
+// A prefetch statement of a loop: of what the next iteration of a scope around the leaf reads, a turn in each iteration
+// of the loop and of those around it; or of what the loop reads.
+Status LeafBuilder::add_loop_stream(const Stmt& s, Stmt& leaf) {
+  leaf.iter.clear();
+  leaf.target = "p0";
+  const auto is_loop = [](const Stmt* l) { return l->mark == Mark::none; };
+  const bool loops = std::all_of(around_.begin(), around_.end(), is_loop);
+  for (size_t i = 0; i < outer_.size() && !s.iter.empty() && loops; ++i) {
+    if (outer_[i]->iter != s.iter || !next_block(s.target, i).ok()) continue;
+    Expr turns(1);
+    for (const Stmt* l : around_) {
+      const Expr extent = most(l->extent, ranges_);
+      turns = turns && extent ? simplify(turns * extent, ranges_) : Expr();
+    }
+    return building_streams_ ? add_block(s, turns, i) : Status();
+  }
+  LATHE_ASSIGN(const int operand, operand_read_by(*around_.back(), s.target));
+  leaf.target = fmt::format("p{}", operand);
+  return s.iter.empty() ? Status() : add_share(s, operand);
+}
+
 // A prefetch statement of a tensor scope. One that follows rows keeps its distance; any other is a stream of the call:
 // which operand, and how many bytes one call reads of it.
 Status LeafBuilder::add_stream(const Stmt& s, const Stmt& tensor, const Ranges& ranges, Stmt& leaf) {
@@ -163,7 +182,9 @@ Status LeafBuilder::add_stream(const Stmt& s, const Stmt& tensor, const Ranges& 
     if (outer_[i]->iter != s.iter || !next_block(s.target, i).ok()) continue;
     leaf.target = "p0";
     leaf.iter.clear();
-    return building_streams_ ? add_block(s, tensor, i) : Status();
+    const Expr steps = most(tensor.extent, ranges_);
+    const Expr turns = steps ? simplify(ceildiv(steps, Expr(kStepsOfShare)), ranges_) : steps;
+    return building_streams_ ? add_block(s, turns, i) : Status();
   }
   const Expr step = step_bytes(s.target, tensor, ranges);
   int found = -1;

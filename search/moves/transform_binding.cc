@@ -232,10 +232,10 @@ Status apply_prefetch(TransformResult& result, const Move& move, const Transform
     return invalid("expected a loop, an @unroll or a @tensor scope, got `{}`", move.args[1]);
   const auto ahead = move.options.find("ahead"), next = move.options.find("next");
   if ((ahead == move.options.end()) == (next == move.options.end())) return invalid("expected either ahead= or next=");
-  // Of a tensor scope, what the scope that is named reads does as well.
+  // What the scope that is named reads does as well.
   const Stmt* reader = &site.scope();
   for (const Stmt* s : site.outer) {
-    if (tensor && next != move.options.end() && s->iter == next->second) reader = s;
+    if (site.scope().mark != Mark::unroll && next != move.options.end() && s->iter == next->second) reader = s;
   }
   const auto accesses = collect_accesses(reader->body);
   const bool read = std::any_of(accesses.begin(), accesses.end(),

@@ -93,6 +93,7 @@ const std::vector<KnobRow<RowSketch>>& RowSketch::table() {
 }
 
 constexpr int64_t kLine = 64;
+constexpr int64_t kPair = 2;  // vectors of narrow elements that one instruction stores
 
 // Terms of a partial sum of a norm: with 112 of them layernorm came out 14 % beyond its tolerance
 // (runtime/oracle/tolerances.def).
@@ -294,7 +295,8 @@ Structure RowSketch::structure(const Setting& k, const ProblemFacts& facts) cons
 }
 
 // for r < R: S; pass; ...  ->  S of all rows (unrolled); pass { r (unrolled) }; ...
-void group_rows(Script& s, const std::string& rows, int64_t unroll, int64_t lanes) {
+// A pass that only stores has at least `stored` vectors of a row a step, where these are whole steps.
+void group_rows(Script& s, const std::string& rows, int64_t unroll, int64_t stored, int64_t lanes) {
   std::vector<std::string> parts = {rows};
   while (s.ok()) {
     const Stmt* rest = find_scope(s.kernel(), parts.back());
@@ -308,8 +310,12 @@ void group_rows(Script& s, const std::string& rows, int64_t unroll, int64_t lane
     const Stmt copy = *scope;
     if (copy.body[0].kind == Stmt::Kind::scope && unit_stride(s.kernel(), copy.body[0])) {
       const Stmt& col = copy.body[0];
-      vectorize_columns(s, col, unroll, lanes);
-      s.move("swap_scopes {} {}", part, col.iter + (unroll == 1 ? "v" : "s"));
+      const bool reduces =
+          std::any_of(col.body.begin(), col.body.end(), [](const Stmt& c) { return c.op != AssignOp::set; });
+      const bool whole = proves_divisible(col.extent, stored * lanes, Ranges(s.kernel()));
+      const int64_t step = reduces || !whole ? unroll : std::max(unroll, stored);
+      vectorize_columns(s, col, step, lanes);
+      s.move("swap_scopes {} {}", part, col.iter + (step == 1 ? "v" : "s"));
     }
     s.move("unroll_scope {}", part);
   }
@@ -436,7 +442,7 @@ Status RowSketch::write(Script& s, const Setting& k) const {
   if (k.overlap != 0) overlap_first(s, row);
   if (k.overlap == 2) overlap_last(s, row);
   if (group > 1) {
-    group_rows(s, inner, k.unroll, t_.lanes);
+    group_rows(s, inner, k.unroll, shape_.bytes_out < 4 ? kPair : 1, t_.lanes);
   } else {
     std::vector<std::string> passes;
     for (const char* role : {"clear", "col"}) {

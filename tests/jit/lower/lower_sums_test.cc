@@ -72,6 +72,26 @@ TEST(LowerSums, NumbersThatDiffer) {
   }
 }
 
+int64_t count_of(const Nodes& body, LeafOp op) {
+  int64_t out = 0;
+  for (const Node& n : body) out += count_of(n.body, op) + (n.kind == Node::Kind::inst && n.inst.op == op);
+  return out;
+}
+
+// What is the same in all rows happens once, up to the first step that differs.
+TEST(LowerSums, RowsTakeTheSameNumbersAtOnce) {
+  const auto products_of = [](int64_t rows, int64_t columns, const char* stored) {
+    LeafCase c = products(rows, columns, 37, stored);
+    const auto program = lower_leaf(c.leaf(), test_target(ir::IsaLevel::avx512));
+    EXPECT_TRUE(program.ok());
+    return program.ok() ? count_of(program->body, LeafOp::k_mul) : -1;
+  };
+  EXPECT_EQ(products_of(4, 4, "p2[i7, i8] = r0[i7, i8] * p3[i8] * 0.5"), 2);
+  EXPECT_EQ(products_of(2, 8, "p2[i7, i8] = r0[i7, i8] * p3[i8] * 0.5"), 2);
+  EXPECT_EQ(products_of(4, 4, "p2[i7, i8] = r0[i7, i8] * 0.5 * p3[i7]"), 1 + 4);
+  EXPECT_EQ(products_of(4, 4, "p2[i7, i8] = r0[i7, i8] * p3[i7] * 0.5"), 4 + 4);
+}
+
 TEST(LowerSums, WhatIsStoredIsRead) {
   LeafCase c = products(4, 4, 37, "p2[i7, i8] += r0[i7, i8]");
   expect_leaf(c);

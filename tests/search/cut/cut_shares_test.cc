@@ -198,5 +198,43 @@ kernel rows(a: f32[4, 64] in, b: f32[128, 64] in, y: f32[4, 128] out) family mat
     EXPECT_EQ(fetched, lines_of(16 * (panel + 1), 16, 0, 64, 64)) << "panel " << panel;
 }
 
+// A copy of what the next iteration of h0 needs has its share in a loop that reads something else: the lines of each of
+// its iterations.
+std::string heads(const char* outer, const char* inner) {
+  return fmt::format(R"(
+kernel heads(k: f32[4, 64, 16] in, x: f32[4, 8, 4, 16] in, y: f32[4, 8, 4, 16] out) family row
+  kp: f32[64, 16] stack
+  for h0 < 4:
+    for p < 64:
+      for p1 < 16:
+        kp[p, p1] = k[h0, p, p1]
+    for b < 8:
+      for r < 4:
+{}        for c < 16:
+{}          y[h0, b, r, c] = x[h0, b, r, c] * kp[r, c]
+)",
+                     outer, inner);
+}
+
+TEST(CutShares, ALoopSharesOutWhatItDoesNotRead) {
+  const ir::CutKernel k = cut_text(heads("        prefetch k next h0 lines 2\n", ""));
+  Fetched all{k, "h0", 4 * 8 * 4, {}};  // 32 turns a call
+  ir::SymbolValues at;
+  all.visit(k.nest.phases, at);
+  ASSERT_EQ(all.lines.size(), 4u);
+  for (const auto& [head, fetched] : all.lines) EXPECT_EQ(fetched, lines_of(64 * (head + 1), 64, 0, 16, 16)) << head;
+  // One line a turn: half of it.
+  const ir::CutKernel half = cut_text(heads("        prefetch k next h0 lines 1\n", ""));
+  Fetched some{half, "h0", 4 * 8 * 4, {}};
+  some.visit(half.nest.phases, at);
+  EXPECT_EQ(some.lines.at(1), lines_of(64 * 2, 32, 0, 16, 16));
+  // In the loop inside of it, 16 times as many.
+  const ir::CutKernel inner = cut_text(heads("", "          prefetch k next h0 lines 1\n"));
+  Fetched more{inner, "h0", 4 * 8 * 4 * 16, {}};
+  more.visit(inner.nest.phases, at);
+  EXPECT_TRUE(
+      std::includes(more.lines.at(1).begin(), more.lines.at(1).end(), all.lines.at(1).begin(), all.lines.at(1).end()));
+}
+
 }  // namespace
 }  // namespace lathe::search

@@ -187,9 +187,11 @@ TEST(RecipeDefaults, FollowTheShape) {
       {"four tiles of short sums", scores(32, 64), {{"mr", 8}, {"nr", 32}, {"mu", 1}}},
       {"sixteen tiles", scores(128, 64), {{"mu", 0}}},
       {"queries that stay near are read where they lie", attention(14, 128), {{"qc", 0}}},
-      {"those of many heads do not stay", attention(32, 128), {{"qc", 1}}},
-      {"nor do long ones", attention(8, 512), {{"qc", 1}}},
-      {"nor what comes from memory", attention(14, 128, true), {{"qc", 1}}},
+      {"those of many heads are prefetched with the next head", attention(32, 128), {{"qc", 0}, {"fn", 1}}},
+      {"and long ones", attention(8, 512), {{"qc", 0}, {"fn", 1}}},
+      {"and what comes from memory", attention(14, 128, true), {{"qc", 0}, {"fn", 1}}},
+      {"keys of two heads do not stay", attention(2, 4096), {{"qc", 1}, {"fn", 0}}},
+      {"no head follows", attention(1, 8192), {{"qc", 1}}},
   };
   for (const Case& c : cases) {
     SCOPED_TRACE(c.name);
