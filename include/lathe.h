@@ -405,6 +405,9 @@ LATHE_API lathe_status lathe_prepack_query(const lathe_kernel* kernel, int32_t a
  * STATE: the constant has no packed layout. */
 LATHE_API lathe_status lathe_prepack(const lathe_kernel* kernel, int32_t arg, const lathe_tensor* source, void* out,
                                      uint64_t out_bytes, lathe_error* error);
+/* The same for a kernel of a GPU, in whose memory both lie: packing joins the CUstream, and the call does not wait. */
+LATHE_API lathe_status lathe_prepack_on_stream(const lathe_kernel* kernel, int32_t arg, const lathe_tensor* source,
+                                               void* out, uint64_t out_bytes, void* stream, lathe_error* error);
 
 /* --- Execute ---------------------------------------------------------------------------------------------------- */
 
@@ -413,8 +416,7 @@ typedef struct lathe_exec {
   const lathe_pool* pool; /* NULL: the context's team if it has one, else the caller's thread */
   int32_t threads;        /* 0..256, as many parts as the call is split into; 0 means 1 */
   uint32_t reserved;
-  void*
-      workspace; /* 64-byte aligned (on a GPU 256), no argument in it, for one call at a time; NULL if none is needed */
+  void* workspace; /* 64-byte aligned (on a GPU 256), no argument in it, for one call at a time; NULL: none needed */
   uint64_t workspace_bytes; /* at least lathe_workspace_bytes */
   void* stream;             /* must be NULL on a CPU; on a GPU, the CUstream that the call joins */
 } lathe_exec;
@@ -454,9 +456,8 @@ typedef struct lathe_budget {
   int32_t tier;                   /* 1: compile only; 2: search too; 0 means 2 */
   int32_t candidates;             /* 0..4096 per Kernel and hinted dims, the default included; 0 means 16 */
   const volatile int32_t* cancel; /* NULL, or polled: nonzero stops after the current candidate and keeps the results */
-  uint32_t
-      device; /* as lathe_policy.device: 0: the CPU; n: CUDA device n - 1. On a GPU tier 1 stores the Schedule of the
-                      best rank, tier 2 times the best of them; threads and cold have no meaning */
+  uint32_t device; /* as lathe_policy.device. On a GPU tier 1 stores the Schedule of the best rank, tier 2 times the
+                      best of them; threads and cold have no meaning */
   uint32_t reserved;
 } lathe_budget;
 #define LATHE_BUDGET_INIT {(uint32_t)sizeof(lathe_budget), 1, 0, 2, 0, NULL, 0, 0}

@@ -275,17 +275,19 @@ class Writer {
     }
   }
 
-  // By pairs, so that few operations wait for each other.
+  // In the order of a loop over the lanes, so that results do not depend on which of both serves.
   void fold(const DeviceStmt& s) {
-    std::vector<std::string> all;
-    for (int l = 0; l < s.lanes; ++l) all.push_back(operand(s.operands[0], l));
-    for (; all.size() > 1; all.resize(all.size() / 2)) {
-      for (size_t i = 0; i < all.size() / 2; ++i)
-        all[i] = fmt::format("lt_{}({}, {})", device_op(s.op).name, all[i], all[i + all.size() / 2]);
+    const DeviceOpRow& row = device_op(s.op);
+    const size_t running = running_operand(s.op);
+    std::string so_far = operand(s.operands[running], 0);
+    for (int l = 0; l < s.lanes; ++l) {
+      std::string args;
+      for (size_t i = 0; i < s.operands.size(); ++i)
+        args += (i == 0 ? "" : ", ") + (i == running ? so_far : operand(s.operands[i], l));
+      so_far = fmt::format("lt_{}({})", row.name, args);
     }
-    const char kind = device_op(s.op).result;
-    define(s.value, 1, kind);
-    line("const {} v{}_0 = {};", name_of(kind), s.value, all[0]);
+    define(s.value, 1, row.result);
+    line("const {} v{}_0 = {};", name_of(row.result), s.value, so_far);
   }
 
   void index(const DeviceStmt& s) {

@@ -143,7 +143,9 @@ class Printer {
           out_ += "\n";
           break;
         case Kind::fold:
-          out_ += fmt::format("v{} = fold {} {}\n", s.value, device_op(s.op).name, operand(s.operands[0]));
+          out_ += fmt::format("v{} = fold {}", s.value, device_op(s.op).name);
+          for (const DeviceOperand& o : s.operands) out_ += " " + operand(o);
+          out_ += "\n";
           break;
         case Kind::index:
           out_ += fmt::format("v{} = index{}", s.value, s.whole ? " i32" : "");
@@ -269,6 +271,12 @@ int dynamic_shared(const DeviceProgram& program) {
   }
   for (const DeviceRing& r : program.rings) bytes += int64_t{r.places} * kRingBytes;
   return bytes <= kStaticShared && !swizzled ? 0 : static_cast<int>(bytes);
+}
+
+// fmax drops a NaN of its first operand alone.
+size_t running_operand(DeviceOp op) {
+  if (op == DeviceOp::k_fma) return 2;
+  return op == DeviceOp::k_fmax ? 1 : 0;
 }
 
 const WarpOpRow& warp_op(WarpOp op) { return kWarpOps[static_cast<size_t>(op)]; }

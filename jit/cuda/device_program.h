@@ -58,6 +58,8 @@ struct WarpOpRow {
   bool goes_on() const { return threads > kWarpThreads; }  // its threads do, and wait for the results later
 };
 const WarpOpRow& warp_op(WarpOp op);
+// Of an operation that updates a cell: which of its operands is what the cell holds.
+size_t running_operand(DeviceOp op);
 // The instruction of that name; null: a device has none.
 const WarpOpRow* find_warp_op(std::string_view intrinsic, WarpOp* op);
 
@@ -171,7 +173,8 @@ struct DeviceStmt {
     loop,     // body for name = 0 .. integer-1; unrolled: in so many copies, of which the first `integer` run
     load,     // value = `lanes` elements from places[0] on, `step` apart
     set,      // value = op of operands, in each lane
-    fold,     // value = op of all lanes of the operand: one lane
+    fold,     // value = op of operands, lane after lane: the one of place running_operand() is what there is before the
+              // first, and then what there is so far; one lane
     index,    // value = `integer`: a condition, or a number as f32 or i32; `name` is the lane, if it is not empty
     shuffle,  // value = the operand of the thread whose number differs in the bit `distance`
     barrier,  // all threads of the block have come here, and see what the others stored

@@ -385,22 +385,20 @@ class Verifier {
                          p_.shared[static_cast<size_t>(s.places[0].index)].name);
         if (s.bits) LATHE_RETURN_IF_ERROR(bits(s));
         return define_value(s, s.bits ? 'h' : kind_of(s.places[0]), s.lanes);
-      case Kind::set: {
+      case Kind::set:
+      case Kind::fold: {
+        const bool folds = s.kind == Kind::fold;
         const DeviceOpRow& row = device_op(s.op);
         const std::string_view operands = row.operands;
+        if (folds && (operands.size() < 2 || operands != std::string(operands.size(), row.result)))
+          return invalid("values: {} folds no lanes", row.name);
         if (s.operands.size() != operands.size())
           return invalid("values: {} has {} operands, expected {}", row.name, s.operands.size(), operands.size());
-        for (size_t i = 0; i < operands.size(); ++i)
-          LATHE_RETURN_IF_ERROR(operand(s.operands[i], operands[i], s.lanes).with_context(row.name));
-        return define_value(s, row.result, s.lanes);
-      }
-      case Kind::fold: {
-        const DeviceOpRow& row = device_op(s.op);
-        if (std::string_view(row.operands) != std::string(2, row.result))
-          return invalid("values: {} folds no lanes", row.name);
-        if (s.operands.size() != 1) return invalid("values: a fold has {} operands", s.operands.size());
-        LATHE_RETURN_IF_ERROR(operand(s.operands[0], row.result, s.lanes));
-        return define_value(s, row.result, 1);
+        for (size_t i = 0; i < operands.size(); ++i) {
+          const int lanes = folds && i == running_operand(s.op) ? 1 : s.lanes;
+          LATHE_RETURN_IF_ERROR(operand(s.operands[i], operands[i], lanes).with_context(row.name));
+        }
+        return define_value(s, row.result, folds ? 1 : s.lanes);
       }
       case Kind::index: {
         const std::set<std::string> names = names_;

@@ -31,7 +31,14 @@ struct Operands {
 
 Result<DeviceBenchRow> DeviceBench::run(const SymbolValues& dims) {
   DeviceSession& s = *session_;
-  LATHE_ASSIGN(const BoundOp* bound, op_->shapes().bound({.symbols = dims}));
+  std::vector<TensorPacking> packings;
+  bool packed = false;
+  for (size_t a = 0; a < op_->arg_tensors().size(); ++a) {
+    LATHE_ASSIGN(TensorPacking packing, op_->stages().packing(static_cast<int>(a), dims));
+    packed |= !packing.parts.empty();
+    packings.push_back(std::move(packing));
+  }
+  LATHE_ASSIGN(const BoundOp* bound, op_->shapes().bound({.symbols = dims, .packed = packed}));
   if (bound->empty) return ir::unsupported("no output has an element: nothing runs");
   const Work work = work_at(op_->graph(), dims);
   const double bytes = work.read_bytes + work.write_bytes;
@@ -53,6 +60,13 @@ Result<DeviceBenchRow> DeviceBench::run(const SymbolValues& dims) {
       fill_tame(tensor.dtype, options_.seed + operands.memory.size(), data.data(), size, values);
       LATHE_RETURN_IF_ERROR(s.to_device(memory.data(), data.data(), data.size()));
       LATHE_RETURN_IF_ERROR(s.finish());
+      if (!packings[a].parts.empty()) {
+        const auto bytes = static_cast<size_t>(packings[a].bytes);
+        LATHE_ASSIGN(DeviceMemory form, DeviceMemory::map(s.device(), bytes, kAlign));
+        LATHE_RETURN_IF_ERROR(launch_pack(packings[a], memory.data(), form.data(), s.stream()));
+        LATHE_RETURN_IF_ERROR(s.finish());
+        memory = std::move(form);
+      }
       operands.args.back().push_back(memory.data());
       operands.memory.push_back(std::move(memory));
     }

@@ -169,18 +169,20 @@ Status prepack_query(const lathe_kernel* kernel, int32_t arg, lathe_pack_info* o
   return {};
 }
 
-Status prepack(const lathe_kernel* kernel, int32_t arg, const lathe_tensor* source, void* out, uint64_t out_bytes) {
-  LATHE_CHECK_HANDLE(kernel, 0);
-  LATHE_CHECK_POINTER(source, 2);
-  LATHE_CHECK_POINTER(out, 3);
-  const KernelBody& body = *kernel->body;
+// A constant that is to be packed, checked.
+struct PackCall {
+  TensorPacking packing;
+  const void* source = nullptr;
+};
+Result<PackCall> match_prepack(const KernelBody& body, int32_t arg, const lathe_tensor* source, const void* out,
+                               uint64_t out_bytes) {
   LATHE_RETURN_IF_ERROR(check_constant(body, arg));
   const ArgPlan& a = body.plan.args[static_cast<size_t>(arg)];
-  TensorPacking packing;
+  PackCall found;
   if (a.layout_id != 0) {
-    LATHE_ASSIGN(packing, body.op->stages().packing(arg));
+    LATHE_ASSIGN(found.packing, body.op->stages().packing(arg));
   }
-  if (packing.parts.empty())
+  if (found.packing.parts.empty())
     return ir::make_error(ir::Code::kSTATE, "{} is best left as it is: no packed form", a.name).with_arg("arg", 1);
   MatchedCall call;
   LATHE_RETURN_IF_ERROR(match_constant(body.plan, arg, *source, call));
@@ -190,9 +192,37 @@ Status prepack(const lathe_kernel* kernel, int32_t arg, const lathe_tensor* sour
     return invalid("{}, expected at least {}", out_bytes, a.packed_bytes).with_arg("out_bytes", 4);
   if (overlaps(out, a.packed_bytes, call.data[arg], call.bytes[arg]))
     return invalid("overlaps the source").with_arg("out", 3);
+  found.source = call.data[arg];
+  return found;
+}
+
+Status prepack(const lathe_kernel* kernel, int32_t arg, const lathe_tensor* source, void* out, uint64_t out_bytes) {
+  LATHE_CHECK_HANDLE(kernel, 0);
+  LATHE_CHECK_POINTER(source, 2);
+  LATHE_CHECK_POINTER(out, 3);
+  const KernelBody& body = *kernel->body;
+  if (body.device != nullptr)
+    return ir::make_error(ir::Code::kSTATE, "a kernel of a GPU packs by lathe_prepack_on_stream").with_arg("kernel", 0);
+  LATHE_ASSIGN(const PackCall found, match_prepack(body, arg, source, out, out_bytes));
   body.op->context().leaves().publish();  // a host that packs is still starting
-  ask_for_large_pages(out, a.packed_bytes);
-  return run_pack(packing, {}, call.data[arg], out, body.op->context().tasks());
+  ask_for_large_pages(out, body.plan.args[static_cast<size_t>(arg)].packed_bytes);
+  return run_pack(found.packing, {}, found.source, out, body.op->context().tasks());
+}
+
+Status prepack_on_stream(const lathe_kernel* kernel, int32_t arg, const lathe_tensor* source, void* out,
+                         uint64_t out_bytes, void* stream) {
+  LATHE_CHECK_HANDLE(kernel, 0);
+  LATHE_CHECK_POINTER(source, 2);
+  LATHE_CHECK_POINTER(out, 3);
+  const KernelBody& body = *kernel->body;
+  if (body.device == nullptr)
+    return ir::make_error(ir::Code::kSTATE, "a kernel of the CPU packs by lathe_prepack").with_arg("kernel", 0);
+  if (stream == nullptr) return invalid("NULL, expected the stream that packing joins").with_arg("stream", 5);
+  LATHE_ASSIGN(const PackCall found, match_prepack(body, arg, source, out, out_bytes));
+  if (body.plan.args[static_cast<size_t>(arg)].packed_bytes == 0) return {};
+  LATHE_RETURN_IF_ERROR(body.device->check_memory(found.source).with_arg("source.data", 2));
+  LATHE_RETURN_IF_ERROR(body.device->check_memory(out).with_arg("out", 3));
+  return launch_pack(found.packing, found.source, out, stream);
 }
 
 }  // namespace
@@ -207,6 +237,10 @@ extern "C" lathe_status lathe_prepack_query(const lathe_kernel* kernel, int32_t 
 extern "C" lathe_status lathe_prepack(const lathe_kernel* kernel, int32_t arg, const lathe_tensor* source, void* out,
                                       uint64_t out_bytes, lathe_error* error) {
   return guarded(error, [&] { return prepack(kernel, arg, source, out, out_bytes); });
+}
+extern "C" lathe_status lathe_prepack_on_stream(const lathe_kernel* kernel, int32_t arg, const lathe_tensor* source,
+                                                void* out, uint64_t out_bytes, void* stream, lathe_error* error) {
+  return guarded(error, [&] { return prepack_on_stream(kernel, arg, source, out, out_bytes, stream); });
 }
 extern "C" lathe_status lathe_workspace_bytes(lathe_kernel* kernel, const lathe_arg* args, size_t num_args,
                                               int32_t threads, uint64_t* bytes, lathe_error* error) {

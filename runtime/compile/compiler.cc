@@ -181,6 +181,12 @@ Status run_pack(const PackedParam& packed, const SymbolValues& symbols, const Ar
   return {};
 }
 
+Status launch_pack(const PackedParam& packed, const void* src, void* dst, void* stream) {
+  LATHE_ASSIGN(const std::unique_ptr<const BoundExecutable> bound, packed.pack->bind({}, {}, 1));
+  void* args[] = {const_cast<void*>(src), dst};
+  return bound->launch(args, nullptr, stream);
+}
+
 Result<int64_t> packed_bytes(const PackedParam& packed, const SymbolValues& symbols) {
   int64_t elements = 1;
   for (const ir::Expr& d : packed.dims) {

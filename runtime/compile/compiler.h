@@ -79,6 +79,8 @@ ir::Result<Stage> build_stage(const ir::Kernel& restricted, const search::Schedu
 // for a while where elements are made before they are turned.
 ir::Status run_pack(const PackedParam& packed, const SymbolValues& symbols, const ArgLayout& source, const void* src,
                     void* dst, TaskArena* arena);
+// The same on a device, for a constant whose sizes are numbers: joins the stream.
+ir::Status launch_pack(const PackedParam& packed, const void* src, void* dst, void* stream);
 // Bytes of the packed form; symbols as bind_nest takes them.
 ir::Result<int64_t> packed_bytes(const PackedParam& packed, const SymbolValues& symbols);
 

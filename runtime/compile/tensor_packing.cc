@@ -62,4 +62,11 @@ ir::Status run_pack(const TensorPacking& packing, const SymbolValues& symbols, c
   return {};
 }
 
+ir::Status launch_pack(const TensorPacking& packing, const void* src, void* dst, void* stream) {
+  for (const TensorPacking::Part& p : packing.parts)
+    LATHE_RETURN_IF_ERROR(
+        launch_pack(*p.packed, static_cast<const char*>(src) + p.from, static_cast<char*>(dst) + p.at, stream));
+  return {};
+}
+
 }  // namespace lathe::runtime

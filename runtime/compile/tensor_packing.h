@@ -28,5 +28,7 @@ ir::Status all_parts_packed(const ops::LoweredKernel& kernel, const Stage& stage
 // Packs the tensor, compact, into dst (`bytes` of it, zeros between parts). See run_pack() of compiler.h.
 ir::Status run_pack(const TensorPacking& packing, const SymbolValues& symbols, const void* src, void* dst,
                     TaskArena* arena);
+// The same on a device: joins the stream. What lies between parts is left as it is.
+ir::Status launch_pack(const TensorPacking& packing, const void* src, void* dst, void* stream);
 
 }  // namespace lathe::runtime

@@ -8,6 +8,7 @@
 #include "runtime/base/clock.h"
 #include "search/cut/launch_cut.h"
 #include "search/cut/safe_kernel.h"
+#include "search/gpu/packed_constants.h"
 
 namespace lathe::runtime {
 
@@ -29,7 +30,23 @@ Status load(DevicePlan& plan, CudaDevice& device, DeviceCodes& codes) {
     if (!kernel.ok() && kernel.status().code() == ir::Code::kINVALID) codes.reject(*step.code, device.target());
     LATHE_ASSIGN(step.kernel, std::move(kernel));
   }
+  for (DevicePlan::Packing& p : plan.packings) LATHE_RETURN_IF_ERROR(load(p.plan, device, codes));
   return {};
+}
+
+Result<DevicePlan::Packing> plan_packing(const ir::Kernel& naive, const ir::Buffer& constant,
+                                         const ir::GpuTarget& target, DeviceCodes& codes, const DevicePolicy& policy) {
+  DevicePlan::Packing out;
+  const auto is_it = [&](const ir::Buffer& b) { return b.name == constant.name; };
+  const auto at = std::find_if(naive.buffers.begin(), naive.buffers.end(), is_it);
+  out.packed.param = static_cast<int>(at - naive.buffers.begin());  // parameters stand first
+  out.packed.layout_id = constant_layout(constant);
+  out.packed.type = constant.type;
+  out.packed.dims = ir::physical_dims(constant);
+  LATHE_ASSIGN(out.plan, plan_on_device(search::packing_kernel(constant), {}, nullptr, target, codes, policy));
+  if (!out.plan.scratch.empty()) return ir::unsupported("{} is packed in more than one step", constant.name);
+  for (const CudaLaunch::Step& step : out.plan.steps) out.packed.leaf_keys.push_back(step.code->key);
+  return out;
 }
 
 }  // namespace
@@ -73,6 +90,11 @@ Result<DevicePlan> plan_on_device(const ir::Kernel& naive, const SymbolValues& d
     plan.origin = std::max(plan.origin, origin);
     plan.steps.push_back(std::move(step));
   }
+  for (const ir::Buffer& constant : general.packed) {
+    LATHE_ASSIGN(DevicePlan::Packing packing, plan_packing(naive, constant, target, codes, policy));
+    plan.origin = std::max(plan.origin, packing.plan.origin);
+    plan.packings.push_back(std::move(packing));
+  }
   return plan;
 }
 
@@ -94,6 +116,11 @@ Result<Stage> build_device_stage(const ir::Kernel& naive, const SymbolValues& di
   stage.schedule = std::move(plan.scheduled.schedule);
   stage.origin = plan.origin;
   for (const CudaLaunch::Step& step : plan.steps) stage.leaf_keys.push_back(step.code->key);
+  for (DevicePlan::Packing& p : plan.packings) {
+    stage.leaf_keys.insert(stage.leaf_keys.end(), p.packed.leaf_keys.begin(), p.packed.leaf_keys.end());
+    p.packed.pack = std::make_shared<CudaLaunch>(device, std::move(p.plan.steps), std::vector<CudaLaunch::Scratch>());
+    stage.packed.push_back(std::move(p.packed));
+  }
   stage.executable = std::make_unique<CudaLaunch>(device, std::move(plan.steps), std::move(plan.scratch));
   stage.codegen_us = static_cast<double>(thread_cpu_ns() - start) * 1e-3;
   return stage;

@@ -3,6 +3,8 @@
 //   Kernel ── general Kernel ─ Schedule ──▶ scheduled Kernel ── cut_launches ──▶ launches + device leaves
 //   device leaf ── DeviceCodes ──▶ cubin           plan_on_device(): needs no GPU
 //   cubin ── load ──▶ kernel;  launches and kernels: a CudaLaunch
+//
+// A constant that the general Kernel reads in a packed form gets a Kernel that packs it, which goes the same way.
 #pragma once
 #include "runtime/compile/compiler.h"
 #include "runtime/cuda/launch.h"
@@ -16,6 +18,12 @@ struct DevicePlan {
   std::vector<CudaLaunch::Step> steps;
   std::vector<CudaLaunch::Scratch> scratch;
   LeafOrigin origin = LeafOrigin::memory;
+  struct Packing;
+  std::vector<Packing> packings;  // of its constants
+};
+struct DevicePlan::Packing {
+  PackedParam packed;  // without its Executable
+  DevicePlan plan;     // of a Kernel of parameters src, dst; it hands nothing on between launches
 };
 
 // The Schedules to choose from, the best by rank first, which is the default; at most so many. naive: over the range to

@@ -5,6 +5,7 @@
 
 #include "runtime/cuda/device_home.h"
 #include "runtime/cuda/device_stage.h"
+#include "search/gpu/packed_constants.h"
 
 namespace lathe::runtime {
 
@@ -188,7 +189,8 @@ Result<PrepareInfo> Stages::prepare(const PrepareRequest& asked, bool compiled_o
 }
 
 // On a GPU: of each Kernel a stage over its whole range, by the default Schedule for the largest hint, and one for each
-// hinted range that has a decision in the GPU's own environment.
+// hinted range that has a decision in the GPU's own environment. Where those pack constants, one more over the whole
+// range, which reads them as the caller gives them.
 struct Stages::OnDevice {
   std::shared_ptr<CudaDevice> device;
   std::shared_ptr<const DecisionHome> home;
@@ -205,10 +207,13 @@ DevicePolicy device_policy(const Context& context, const PrepareRequest& request
   return policy;
 }
 
-Status Stages::add_on_device(int kernel, const PrepareRequest& request, const OnDevice& on, PrepareInfo& info) {
-  const search::Problem p = definition_.general_problem(kernel, true, request);
+Status Stages::add_on_device(int kernel, bool packed, const PrepareRequest& request, const OnDevice& on,
+                             PrepareInfo& info) {
+  search::Problem p = definition_.general_problem(kernel, true, request);
+  if (!packed) p.kernel = search::reads_given(p.kernel);
   ServedStage attributes;
   attributes.tier = 1;
+  attributes.packed = packed;
   Result<Stage> stage = build_device_stage(p.kernel, p.dims, nullptr, on.device, context_.device_codes(), on.policy);
   if (!stage.ok()) {
     const bool sealed = stage.status().code() == ir::Code::kMISS && context_.seal() != Seal::off;
@@ -264,7 +269,7 @@ Result<PrepareInfo> Stages::prepare_on_device(const PrepareRequest& request) {
   for (size_t k = 0; k < definition_.lowered().kernels.size(); ++k) {
     const int kernel = static_cast<int>(k);
     const bool ranged = !definition_.lowered().kernels[k].kernel.symbols.empty();
-    if (ranged) LATHE_RETURN_IF_ERROR(add_on_device(kernel, request, on, info));
+    if (ranged) LATHE_RETURN_IF_ERROR(add_on_device(kernel, true, request, on, info));
     for (const SymbolValues& dims : definition_.hinted_dims()) {
       const search::Problem p = definition_.problem(kernel, dims, request);
       if (decided(kernel, p, request)) continue;
@@ -286,7 +291,9 @@ Result<PrepareInfo> Stages::prepare_on_device(const PrepareRequest& request) {
       info.missed = true;
       info.miss = reason;
     }
-    if (stages_[k].empty()) LATHE_RETURN_IF_ERROR(add_on_device(kernel, request, on, info));
+    if (stages_[k].empty()) LATHE_RETURN_IF_ERROR(add_on_device(kernel, true, request, on, info));
+    if (!stages_[k].front()->stage.packed.empty())
+      LATHE_RETURN_IF_ERROR(add_on_device(kernel, false, request, on, info));
   }
   return info;
 }

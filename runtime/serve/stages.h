@@ -102,7 +102,8 @@ class Stages {
   bool decided(int kernel, const search::Problem& problem, const PrepareRequest& request) const;
   void add_between(int kernel, const PrepareRequest& request, LeafPolicy policy, PrepareInfo& info);
   struct OnDevice;
-  ir::Status add_on_device(int kernel, const PrepareRequest& request, const OnDevice& on, PrepareInfo& info);
+  ir::Status add_on_device(int kernel, bool packed, const PrepareRequest& request, const OnDevice& on,
+                           PrepareInfo& info);
   ir::Result<bool> add_decided_on_device(int kernel, const search::Problem& problem, const DecisionQuery& query,
                                          const Decision& decision, const OnDevice& on, PrepareInfo& info,
                                          MissReason* why);

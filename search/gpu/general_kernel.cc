@@ -7,6 +7,7 @@
 
 #include "ir/analysis/analysis.h"
 #include "search/gpu/decoded_weight.h"
+#include "search/gpu/packed_constants.h"
 #include "search/moves/transform_util.h"
 
 namespace lathe::search {
@@ -65,12 +66,14 @@ class Sizes {
 
 class Generaliser {
  public:
-  explicit Generaliser(const Kernel& naive) { out_.kernel = as_given(naive); }
+  explicit Generaliser(const Kernel& naive) {
+    out_.kernel = reads_packed(naive);
+    out_.packed = packed_constants(naive);
+  }
 
   GeneralKernel run() {
     Kernel& k = out_.kernel;
     for (Buffer& b : k.buffers) {
-      if (b.place == Place::constant) b.place = Place::in;  // read as it lies
       for (size_t d = 0; d < b.dims.size(); ++d) dims_[b.name].push_back(sizes_.add(b.dims[d]));
     }
     walk(k.body);
@@ -113,6 +116,7 @@ class Generaliser {
         see(s.target, s.index);
         for_each_node(s.value, [&](const ExprNode& n) {
           if (n.op == Op::k_load) see(n.name, n.args);
+          if (n.op == Op::k_shift_left || n.op == Op::k_shift_right) fix_names(n.args[1]);  // a count has a range
         });
       }
     }

@@ -19,7 +19,8 @@
 namespace lathe::search {
 
 struct GeneralKernel {
-  ir::Kernel kernel;                                    // constants are inputs, as the caller gives them
+  ir::Kernel kernel;                                    // constants are inputs, packed or as the caller gives them
+  std::vector<ir::Buffer> packed;                       // those that are packed (packed_constants.h)
   std::vector<std::pair<std::string, ir::Expr>> sizes;  // its symbols, as expressions of the naive Kernel's
   ir::SymbolValues most,
       multiple;  // of each, in calls: the largest value, and a power of two that divides all, up to 16

@@ -138,6 +138,24 @@ TEST(DeviceEvaluation, AFinalistThatFailsWhenItIsAdmittedIsNamedAlone) {
   EXPECT_EQ(t.lost, std::vector<int>{1});
 }
 
+// Launches that hand each other parts of sums have a workspace while they are timed.
+TEST(DeviceEvaluation, PartsOfSumsAreTimed) {
+  BreakableTask t("parts");
+  ASSERT_NE(t.state, nullptr) << dlerror();
+  t.task.kernel_text = test::kTurnedProduct;
+  t.task.dims = {{"M", 1}, {"N", 4}, {"K", 2048}};
+  const auto ranked =
+      rank_on_device(test::kernel_of(test::kTurnedProduct), t.task.dims, *ir::find_gpu_target("h200"), 1);
+  ASSERT_TRUE(ranked.ok()) << ranked.status().message();
+  const std::string schedule = search::to_text(ranked->front().schedule);
+  ASSERT_NE(schedule.find("share_sum"), std::string::npos) << schedule;
+  auto begun = t.begin();
+  ASSERT_TRUE(begun.ok()) << begun.status().message();
+  const auto results = (*begun)->screen({{schedule, true}});
+  ASSERT_TRUE(results.ok()) << results.status().message();
+  EXPECT_EQ((*results)[0].outcome, search::Outcome::timed) << (*results)[0].reason;
+}
+
 // A candidate for a GPU is none for a CPU of the same name, and has the epoch of its own code.
 TEST(DeviceEvaluation, QuarantineIsByTheDevicesCode) {
   EXPECT_NE(quarantine_key("k", "s", "sm_90a h200", true).name, quarantine_key("k", "s", "sm_90a h200", false).name);

@@ -144,11 +144,9 @@ TEST(ThreadCode, IsWrittenOut) {
             "      store x4 r0[4*i1] v5\n"
             "      v6 = load x4 r0[4*i1]\n"
             "      v7 = load x4 r0[4*i1]\n"
-            "      v8 = mul v6 v7\n"
-            "      v9 = load r1[0]\n"
-            "      v10 = fold add v8\n"
-            "      v11 = add v9 v10\n"
-            "      store r1[0] v11\n"
+            "      v8 = load r1[0]\n"
+            "      v9 = fold fma v6 v7 v8\n"
+            "      store r1[0] v9\n"
             "    else:\n"
             "      for i2 < 4 unrolled 4:\n"
             "        v0 = load p0[8*i0 + 4*i1 + i2]\n"
@@ -160,28 +158,29 @@ TEST(ThreadCode, IsWrittenOut) {
             "        store r1[0] v4\n"
             "  for i3 < 2 unrolled 2:\n"
             "    if aligned x4 p1[8*i0 + 4*i3]:\n"
-            "      v18 = load x4 r0[4*i3]\n"
-            "      v19 = index i3 < 1\n"
-            "      v20 = load r1[0]\n"
-            "      v21 = index x4 l21 4*i3 + l21\n"
-            "      v22 = select v19 v20 v21\n"
-            "      v23 = mul v18 v22\n"
-            "      store x4 p1[8*i0 + 4*i3] v23\n"
+            "      v16 = load x4 r0[4*i3]\n"
+            "      v17 = index i3 < 1\n"
+            "      v18 = load r1[0]\n"
+            "      v19 = index x4 l19 4*i3 + l19\n"
+            "      v20 = select v17 v18 v19\n"
+            "      v21 = mul v16 v20\n"
+            "      store x4 p1[8*i0 + 4*i3] v21\n"
             "    else:\n"
             "      for i4 < 4 unrolled 4:\n"
-            "        v12 = load r0[4*i3 + i4]\n"
-            "        v13 = index i3 < 1\n"
-            "        v14 = load r1[0]\n"
-            "        v15 = index 4*i3 + i4\n"
-            "        v16 = select v13 v14 v15\n"
-            "        v17 = mul v12 v16\n"
-            "        store p1[8*i0 + 4*i3 + i4] v17\n");
+            "        v10 = load r0[4*i3 + i4]\n"
+            "        v11 = index i3 < 1\n"
+            "        v12 = load r1[0]\n"
+            "        v13 = index 4*i3 + i4\n"
+            "        v14 = select v11 v12 v13\n"
+            "        v15 = mul v10 v14\n"
+            "        store p1[8*i0 + 4*i3 + i4] v15\n");
   const std::string text = jit::cuda_text(program, "f");
   EXPECT_THAT(text, HasSubstr("  float r0[8];\n  float r1[1];\n"));
   EXPECT_THAT(text, HasSubstr("  LT_UNROLL\n  for (lt_int i1 = 0; i1 < 2ll; ++i1) {\n"));
   EXPECT_THAT(text, HasSubstr("r0[(4ll * i1) + 3ll * 1ll] = v5_3;\n"));
-  EXPECT_THAT(text, HasSubstr("const float v10_0 = lt_add(lt_add(v8_0, v8_2), lt_add(v8_1, v8_3));\n"));
-  EXPECT_THAT(text, HasSubstr("const float v21_2 = static_cast<float>(((4ll * i3) + 2ll));\n"));
+  EXPECT_THAT(text, HasSubstr("const float v9_0 = lt_fma(v6_3, v7_3, lt_fma(v6_2, v7_2, lt_fma(v6_1, v7_1, "
+                              "lt_fma(v6_0, v7_0, v8_0))));\n"));
+  EXPECT_THAT(text, HasSubstr("const float v19_2 = static_cast<float>(((4ll * i3) + 2ll));\n"));
 }
 
 // A program that is sound, and one change that breaks a rule.
@@ -225,7 +224,8 @@ TEST(ThreadCode, EveryRuleRefuses) {
        [](DeviceProgram& p) { p.body.erase(p.body.begin() + 1); }},
       {"access: there is no local 2", [](DeviceProgram& p) { p.body[1].places[0].index = 2; }},
       {"values: neg folds no lanes", [](DeviceProgram& p) { at(p.body, Kind::fold, 0)->op = jit::DeviceOp::k_neg; }},
-      {"values: a fold has 0 operands", [](DeviceProgram& p) { at(p.body, Kind::fold, 0)->operands.clear(); }},
+      {"values: fma has 0 operands, expected 3",
+       [](DeviceProgram& p) { at(p.body, Kind::fold, 0)->operands.clear(); }},
       {"names: i3 is not known in 8*i0 + 4*i3", [](DeviceProgram& p) { at(p.body, Kind::loop, 2)->name = "i9"; }},
   };
   const DeviceProgram sound = lowered(kLeaf);

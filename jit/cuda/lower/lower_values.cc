@@ -242,36 +242,26 @@ Status DeviceLowering::assign(const ir::Stmt& s, int64_t threads, List& to) {
   return {};
 }
 
-// What the cell of an update holds after it. Lanes that share a cell are folded first.
+// What the cell of an update holds after it. Lanes that share a cell update it one after another.
 Result<DeviceOperand> DeviceLowering::updated(const ir::Stmt& s, const DeviceStmt& cell, List& to) {
-  const DeviceOp op = reduction_of(s.op, s.value->type).op;
-  const bool folded = cell.lanes < lanes_;
+  const bool multiplies = s.op == AssignOp::add && s.value->op == Op::k_mul && s.value->type == DType::f32;
+  const DeviceOp op = multiplies ? DeviceOp::k_fma : reduction_of(s.op, s.value->type).op;
+  std::vector<DeviceOperand> operands;
+  for (const Expr& e : multiplies ? s.value->args : std::vector<Expr>{s.value}) {
+    LATHE_ASSIGN(const DeviceOperand o, expression(e, to));
+    operands.push_back(o);
+  }
   DeviceStmt load = cell;
   load.kind = DeviceStmt::Kind::load;
-  if (s.op == AssignOp::add && s.value->op == Op::k_mul && s.value->type == DType::f32 && !folded) {
-    std::vector<DeviceOperand> operands;
-    for (const Expr& factor : s.value->args) {
-      LATHE_ASSIGN(const DeviceOperand o, expression(factor, to));
-      operands.push_back(o);
-    }
-    operands.push_back({keep(std::move(load), "", to), 0});
-    return set(DeviceOp::k_fma, std::move(operands), cell.lanes, to);
-  }
-  LATHE_ASSIGN(DeviceOperand value, expression(s.value, to));
-  const DeviceOperand before{keep(std::move(load), "", to), 0};
-  const auto fold = [&](const DeviceOperand& lanes) {
-    DeviceStmt f;
-    f.kind = DeviceStmt::Kind::fold;
-    f.op = op;
-    f.lanes = lanes_;
-    f.operands = {lanes};
-    return DeviceOperand{keep(std::move(f), "", to), 0};
-  };
-  // fmax drops a NaN of its first operand alone: each lane meets the cell before it meets another.
-  if (s.op == AssignOp::fmax && folded) return fold(set(op, {value, before}, lanes_, to));
-  if (folded) value = fold(value);
-  if (s.op == AssignOp::fmax) return set(op, {value, before}, cell.lanes, to);
-  return set(op, {before, value}, cell.lanes, to);
+  const auto at = operands.begin() + static_cast<std::ptrdiff_t>(running_operand(op));
+  operands.insert(at, DeviceOperand{keep(std::move(load), "", to), 0});
+  if (cell.lanes == lanes_) return set(op, std::move(operands), lanes_, to);
+  DeviceStmt fold;
+  fold.kind = DeviceStmt::Kind::fold;
+  fold.op = op;
+  fold.lanes = lanes_;
+  fold.operands = std::move(operands);
+  return DeviceOperand{keep(std::move(fold), "", to), 0};
 }
 
 int DeviceLowering::lanes_of(const DeviceOperand& o) const {

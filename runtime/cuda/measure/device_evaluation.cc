@@ -10,6 +10,7 @@
 #include "runtime/cuda/device_stage.h"
 #include "runtime/cuda/measure/device_timing.h"
 #include "runtime/cuda/measure/hosted_stage.h"
+#include "runtime/cuda/measure/packed_operands.h"
 #include "runtime/oracle/data_sets.h"
 #include "runtime/oracle/witness.h"
 
@@ -117,6 +118,9 @@ class DeviceEvaluation final : public Evaluation {
     CandidateResult result;
     std::unique_ptr<Stage> stage;  // null: rejected
     std::unique_ptr<const BoundExecutable> bound;
+    std::vector<void*> addresses;  // of its operands for timing
+    std::vector<DeviceMemory> packed;
+    DeviceMemory workspace;
     int timing = -1;  // its number there
   };
 
@@ -217,8 +221,11 @@ class DeviceEvaluation final : public Evaluation {
   Status time_it(int i) {
     Entry& e = at(i);
     LATHE_RETURN_IF_ERROR(make_operands());
-    LATHE_ASSIGN(const int number, timing_->add([&e, this](void* stream) {
-      return e.bound->launch(addresses_.data(), nullptr, stream);
+    e.addresses = addresses_;
+    LATHE_ASSIGN(e.packed, pack_operands(*session_, e.stage->packed, DeviceGuard::after, e.addresses));
+    LATHE_ASSIGN(e.workspace, DeviceMemory::map(device_, static_cast<size_t>(e.bound->workspace_bytes()), kAlign));
+    LATHE_ASSIGN(const int number, timing_->add([&e](void* stream) {
+      return e.bound->launch(e.addresses.data(), e.workspace.data(), stream);
     }));
     e.timing = number;
     timed_.push_back(i);

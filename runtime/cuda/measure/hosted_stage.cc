@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include "runtime/cuda/measure/packed_operands.h"
 #include "runtime/oracle/data_sets.h"
 
 namespace lathe::runtime {
@@ -26,10 +27,11 @@ struct Finish {
 class BoundHosted final : public BoundExecutable {
  public:
   BoundHosted(std::unique_ptr<const BoundExecutable> inner, std::vector<OperandShape> shapes,
-              std::shared_ptr<DeviceSession> session, std::shared_ptr<Status> failed)
+              std::vector<PackedParam> packed, std::shared_ptr<DeviceSession> session, std::shared_ptr<Status> failed)
       : BoundExecutable(0),
         inner_(std::move(inner)),
         shapes_(std::move(shapes)),
+        packed_(std::move(packed)),
         session_(std::move(session)),
         failed_(std::move(failed)) {}
 
@@ -43,7 +45,7 @@ class BoundHosted final : public BoundExecutable {
  private:
   Status run_once(void* const* params, DeviceGuard side) const {
     DeviceSession& s = *session_;
-    std::vector<DeviceMemory> memory;
+    std::vector<DeviceMemory> memory, packed;
     DeviceMemory workspace;
     const Finish before_these_go(s);
     std::vector<void*> at;
@@ -55,6 +57,7 @@ class BoundHosted final : public BoundExecutable {
       memory.push_back(std::move(operand));
       LATHE_RETURN_IF_ERROR(s.to_device(at.back(), params[i], bytes));  // of results what shows an unwritten cell
     }
+    LATHE_ASSIGN(packed, pack_operands(s, packed_, side, at));
     if (inner_->workspace_bytes() > 0) {
       LATHE_ASSIGN(workspace, DeviceMemory::map(s.device(), static_cast<size_t>(inner_->workspace_bytes()),
                                                 kWorkspaceAlign, side));
@@ -70,6 +73,7 @@ class BoundHosted final : public BoundExecutable {
 
   const std::unique_ptr<const BoundExecutable> inner_;
   const std::vector<OperandShape> shapes_;
+  const std::vector<PackedParam> packed_;
   const std::shared_ptr<DeviceSession> session_;
   const std::shared_ptr<Status> failed_;
   mutable int runs_ = 0;
@@ -77,9 +81,12 @@ class BoundHosted final : public BoundExecutable {
 
 class Hosted final : public Executable {
  public:
-  Hosted(std::shared_ptr<const Executable> inner, ir::Kernel naive, std::shared_ptr<DeviceSession> session,
-         std::shared_ptr<Status> failed)
-      : inner_(std::move(inner)), naive_(std::move(naive)), session_(std::move(session)), failed_(std::move(failed)) {}
+  Hosted(const Stage& stage, std::shared_ptr<DeviceSession> session, std::shared_ptr<Status> failed)
+      : inner_(stage.executable->copy()),
+        naive_(stage.naive),
+        packed_(stage.packed),
+        session_(std::move(session)),
+        failed_(std::move(failed)) {}
 
   MemorySpace memory() const override { return MemorySpace::host; }
   Result<std::unique_ptr<const BoundExecutable>> bind(const SymbolValues& symbols, const std::vector<ArgLayout>&,
@@ -88,13 +95,14 @@ class Hosted final : public Executable {
     LATHE_ASSIGN(std::vector<OperandShape> shapes, operand_shapes(naive_, &all));
     LATHE_ASSIGN(std::unique_ptr<const BoundExecutable> bound, inner_->bind(all, {}, threads));
     return std::unique_ptr<const BoundExecutable>(
-        std::make_unique<BoundHosted>(std::move(bound), std::move(shapes), session_, failed_));
+        std::make_unique<BoundHosted>(std::move(bound), std::move(shapes), packed_, session_, failed_));
   }
   std::unique_ptr<Executable> copy() const override { return std::make_unique<Hosted>(*this); }
 
  private:
   std::shared_ptr<const Executable> inner_;
   ir::Kernel naive_;
+  std::vector<PackedParam> packed_;
   std::shared_ptr<DeviceSession> session_;
   std::shared_ptr<Status> failed_;
 };
@@ -105,8 +113,7 @@ Stage hosted_stage(const Stage& stage, std::shared_ptr<DeviceSession> session, s
   Stage out;
   out.naive = stage.naive;
   out.schedule = stage.schedule;
-  out.executable = std::make_unique<Hosted>(std::shared_ptr<const Executable>(stage.executable->copy()), stage.naive,
-                                            std::move(session), std::move(failed));
+  out.executable = std::make_unique<Hosted>(stage, std::move(session), std::move(failed));
   return out;
 }
 

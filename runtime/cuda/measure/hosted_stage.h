@@ -1,5 +1,6 @@
 // A Stage on a GPU for who has operands in host memory, as the oracle does: each run copies them to the device, where
-// they end at an unmapped page at one run and begin after one at the next, launches, and copies the results back.
+// they end at an unmapped page at one run and begin after one at the next, packs constants there, launches, and copies
+// the results back.
 #pragma once
 #include <memory>
 

@@ -52,9 +52,14 @@ class DeviceVerify {
       for (row.kernel = 0; row.kernel < static_cast<int>(kernels); ++row.kernel) {
         if (cancelled()) return {};
         row.dims = dims;
-        const ServedStage* stage = op->stages().pick(row.kernel, {.symbols = dims}, Bodies(kernels), Bodies(kernels));
-        if (stage == nullptr) return ir::internal_error("nothing serves kernel {}", row.kernel);
-        LATHE_RETURN_IF_ERROR(check_one(*stage, row));
+        // Of constants in their packed form, and as the caller gives them.
+        const auto picked = [&](bool packed) {
+          return op->stages().pick(row.kernel, {.symbols = dims, .packed = packed}, Bodies(kernels), Bodies(kernels));
+        };
+        const ServedStage *packed = picked(true), *given = picked(false);
+        if (packed == nullptr || given == nullptr) return ir::internal_error("nothing serves kernel {}", row.kernel);
+        LATHE_RETURN_IF_ERROR(check_one(*packed, row));
+        if (packed != given) LATHE_RETURN_IF_ERROR(check_one(*given, row));
       }
     }
     return {};

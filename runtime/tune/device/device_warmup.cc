@@ -12,6 +12,7 @@
 #include "runtime/measure/work.h"
 #include "runtime/measure/worker_client.h"
 #include "runtime/tune/warmup_search.h"
+#include "search/gpu/packed_constants.h"
 
 namespace lathe::runtime {
 
@@ -111,8 +112,13 @@ class DeviceWarmup {
     e->request.allowed = e->item->allowed;
     for (size_t k = 0; k < e->op->lowered().kernels.size(); ++k) {
       const int kernel = static_cast<int>(k);
-      if (!e->op->lowered().kernels[k].kernel.symbols.empty())
-        LATHE_RETURN_IF_ERROR(plan(e, e->op->general_problem(kernel, true, e->request), nullptr).status());
+      search::Problem whole = e->op->general_problem(kernel, true, e->request);
+      const bool packs = !search::packed_constants(whole.kernel).empty();
+      if (!e->op->lowered().kernels[k].kernel.symbols.empty()) LATHE_RETURN_IF_ERROR(plan(e, whole, nullptr).status());
+      if (packs) {  // what calls with constants as they lie need
+        whole.kernel = search::reads_given(whole.kernel);
+        LATHE_RETURN_IF_ERROR(plan(e, whole, nullptr).status());
+      }
       for (const SymbolValues& dims : e->op->hinted_dims()) {
         Task t;
         t.kernel = kernel;
@@ -196,6 +202,8 @@ class DeviceWarmup {
     for (const SymbolRange& r : t->query.ranges) decision.op += fmt::format(" {}..{}", r.lo, r.hi);
     decision.schedule = search::to_text(made->scheduled.schedule);
     for (const CudaLaunch::Step& s : made->steps) decision.leaf_keys.push_back(s.code->key);
+    for (const DevicePlan::Packing& p : made->packings)
+      decision.leaf_keys.insert(decision.leaf_keys.end(), p.packed.leaf_keys.begin(), p.packed.leaf_keys.end());
     context_->record_decision(t->query, std::move(decision));
   }
 

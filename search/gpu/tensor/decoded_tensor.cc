@@ -104,7 +104,7 @@ class Writer {
     moves_.compute();
     return list_.finish();
   }
-  const std::vector<std::string>& staged() const { return decoded_.staged(); }
+  const StagedFields& staged() const { return decoded_.staged(); }
 
  private:
   static ProductForm parts_of(const Form& form) {

@@ -49,7 +49,7 @@ std::vector<std::string> DecodedMoves::halve(const std::string& scope, const std
 
 void DecodedMoves::stage_fields(int64_t chunk, const std::string& scope) {
   for (const auto& [field, size] : fields(chunk)) {
-    staged_.push_back(field);
+    staged_.emplace_back(field, size);
     list_.move("create_temporary {0} {0}_r at={1} mode=stage", field, scope);
     list_.move("move_to_register {}_r {}", field, scope);
     const int64_t width = std::min(size, width_of(field));
@@ -99,10 +99,12 @@ std::vector<std::pair<std::string, int64_t>> DecodedMoves::fields(int64_t chunk)
   return out;
 }
 
-bool add_loose(const Kernel& scheduled, const std::vector<std::string>& staged, std::set<std::string>& loose) {
+bool add_loose(const Kernel& scheduled, const StagedFields& staged, std::set<std::string>& loose) {
   const size_t before = loose.size();
-  for (const std::string& field : staged) {
-    if (!thread_share(scheduled, field + "_r").ok()) loose.insert(field);
+  for (const auto& [field, size] : staged) {
+    int64_t elements = 1;
+    for (const Expr& d : scheduled.find_buffer(field + "_r")->dims) elements *= is_const_int(d) ? d->ival : 0;
+    if (elements != size || !thread_share(scheduled, field + "_r").ok()) loose.insert(field);
   }
   return loose.size() != before;
 }

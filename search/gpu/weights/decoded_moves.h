@@ -17,6 +17,9 @@ namespace lathe::search {
 
 inline constexpr int64_t kDecodedChunk = 32;  // terms that fields lie by
 
+// Fields that go into registers, and how many of their elements.
+using StagedFields = std::vector<std::pair<std::string, int64_t>>;
+
 class DecodedMoves {
  public:
   // All must outlive it. loose: fields that are read where they are used.
@@ -31,7 +34,7 @@ class DecodedMoves {
   std::vector<std::string> halve(const std::string& scope, const std::string& name, int64_t size, int64_t least);
   // What a scope of `chunk` terms reads of fields goes into registers first.
   void stage_fields(int64_t chunk, const std::string& scope);
-  const std::vector<std::string>& staged() const { return staged_; }
+  const StagedFields& staged() const { return staged_; }
 
  private:
   int64_t width_of(const std::string& field) const;
@@ -43,10 +46,11 @@ class DecodedMoves {
   const ProductForm& p_;
   const DecodedWeight& w_;
   const std::set<std::string> loose_;
-  std::vector<std::string> staged_;
+  StagedFields staged_;
 };
 
-// Adds the fields to `loose` whose registers would not be a thread's own; false: there are none.
-bool add_loose(const ir::Kernel& scheduled, const std::vector<std::string>& staged, std::set<std::string>& loose);
+// Adds the fields to `loose` whose registers would not be a thread's own, or would have more than is read; false: there
+// are none.
+bool add_loose(const ir::Kernel& scheduled, const StagedFields& staged, std::set<std::string>& loose);
 
 }  // namespace lathe::search

@@ -116,7 +116,7 @@ class Writer {
   }
 
   int64_t block() const { return moves_.block(); }
-  const std::vector<std::string>& staged() const { return moves_.staged(); }
+  const StagedFields& staged() const { return moves_.staged(); }
 
   // A thread for each output.
   Result<Scheduled> outputs() {

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "search/gpu/packed_constants.h"
 #include "search/gpu/weights/decoded_schedule.h"
 #include "tests/gpu/emulated.h"
 #include "tests/gpu/integers/integer_kernels.h"
@@ -43,9 +44,21 @@ TEST(DecodedCode, IsReplayed) {
   }
 }
 
-// A made constant is decoded from what the caller gives, in one nest.
-TEST(DecodedCode, AKernelWithTheWeightApart) {
+// A constant is read in its packed form, whose fields are whole.
+TEST(DecodedCode, AKernelOfPackedFields) {
   const search::GeneralKernel general = search::general_kernel(quantised_product("q5_0", 64, 64));
+  EXPECT_EQ(general.packed.size(), 3u);
+  const std::string text = print(general.kernel);
+  for (const char* field : {"f0: f16[D1, 2] in", "f1: u8[D1, 2, 4] in", "f2: u8[D1, 2, 16] in"})
+    EXPECT_THAT(text, HasSubstr(field));
+  EXPECT_TRUE(search::general_kernel(kernel_of(kProduct)).packed.empty());
+  EXPECT_TRUE(search::general_kernel(quantised_product("int8_group", 64, 64)).packed.empty());
+}
+
+// As the caller gives it a made constant is decoded in one nest.
+TEST(DecodedCode, AKernelWithTheWeightApart) {
+  const search::GeneralKernel general = search::general_kernel(search::reads_given(quantised_product("q5_0", 64, 64)));
+  EXPECT_TRUE(general.packed.empty());
   const std::string text = print(general.kernel);
   EXPECT_THAT(text, HasSubstr("w: f32[D0, 64] heap"));
   EXPECT_THAT(text, HasSubstr("* w[n, k]"));
@@ -55,14 +68,15 @@ TEST(DecodedCode, AKernelWithTheWeightApart) {
 }
 
 TEST(DecodedCode, KeepsValues) {
-  for (const char* format : {"q6_k", "nbits_4_zeros", "gptq"}) {
-    const int64_t k = 256;
-    const ir::Kernel naive = quantised_product(format, 24, k);
+  const int64_t k = 256;
+  for (const ir::Kernel& naive :
+       {quantised_product("q6_k", 24, k), search::reads_given(quantised_product("q6_k", 24, k)),
+        quantised_product("nbits_4_zeros", 24, k), quantised_product("gptq", 24, k)}) {
     const search::GeneralKernel general = search::general_kernel(naive);
     for (const int64_t rows : {1, 40}) {
       const auto made = best_of(general, {{"M", rows}});
       for (const int64_t m : {5, 65}) {
-        expect_values_kept(ir::as_given(naive), general, made, {{"M", m}}, 2e-4);
+        expect_values_kept(search::reads_packed(naive), general, made, {{"M", m}}, 2e-4);
         expect_as_interpreted(made->kernel, sizes_of(general, {{"M", m}}), 2e-4);
       }
     }
@@ -96,9 +110,12 @@ TEST_P(DecodedMatrix, CompilesWithoutSpills) {
     if (!all && !some) continue;
     for (const int64_t rows : {1, 8, 100}) {
       if (!some && rows == 8) continue;
-      // Bytes of a chunk lie together, and are loaded 16 at once where blocks begin at multiples of that.
+      // Bytes of a chunk lie together, and are loaded 16 at once where blocks begin at multiples of that; packed, all do.
+      const ir::Kernel naive = quantised_product(f.name, 64, 4096, ir::DType::bf16);
+      const bool packs = f.place == ops::FieldsIn::kBlocks;
       const bool wide = rows < 9 && (f.name == "q4_k" || f.name == "nbits_4");
-      forms.push_back({print(quantised_product(f.name, 64, 4096, ir::DType::bf16)), {{"M", rows}}, wide ? 2 : 0});
+      if (packs && rows != 8) forms.push_back({print(naive), {{"M", rows}}, rows < 9 ? 2 : 0});
+      if (!packs || some) forms.push_back({print(search::reads_given(naive)), {{"M", rows}}, wide ? 2 : 0});
     }
   }
   compile_all(forms);

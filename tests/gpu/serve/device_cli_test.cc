@@ -59,6 +59,51 @@ TEST(DeviceCli, VerifyComparesWithTheOracle) {
   EXPECT_THAT(kind.err, HasSubstr("h200 is a kind, expected the number of a CUDA device"));
 }
 
+std::string op_line(const char* name, const char* op, const char* dims, const char* attrs) {
+  return std::string(R"({"name":")") + name + R"(","graph":{"tensors":{"x":{"dtype":"f32","dims":)" + dims +
+         R"(}},"nodes":[{"op":")" + op + R"(","in":["x"],"out":"y","attrs":)" + attrs + R"(}],"outputs":["y"]}})" +
+         "\n";
+}
+// M rows by a weight of few bits.
+std::string packed_line() {
+  return R"({"name":"q","graph":{"tensors":{"x":{"dtype":"f32","dims":["M",64]},)"
+         R"("w":{"dtype":"u8","dims":[5,36],"const":true}},"nodes":[{"op":"quantized_matmul","in":["x","w"],"out":"y",)"
+         R"("attrs":{"format":"q4_0"}}],"outputs":["y"]},)"
+         R"("dims":{"M":{"min":0,"max":12,"hints":[{"value":2,"weight":1}]}}})"
+         "\n";
+}
+
+// Operands end at an unmapped page in one run and begin after one in the next: where rows are no multiples of 16 bytes,
+// their addresses are aligned in one of them alone. Sums are the same.
+TEST(DeviceCli, SumsDoNotDependOnAddresses) {
+  const Cli cli(op_line("sum", "sum", "[5,37]", "{}") + op_line("mean", "mean", "[3,1029]", "{}") +
+                op_line("rows", "cumsum", "[5,37]", "{}") + op_line("columns", "cumsum", "[37,65]", R"({"axis":0})") +
+                op_line("middle", "cumsum", "[5,37,65]", R"({"axis":1})"));
+  const tools::Finished f = cli.run("verify", {"--json", "--device", "0"});
+  ASSERT_EQ(f.code, 0) << f.err << f.out;
+  EXPECT_EQ(f.summary()["checked"], 5);
+  EXPECT_EQ(f.summary()["failed"], 0) << f.out;
+}
+
+// Calls with packed constants and with the caller's are checked; those with packed ones are timed.
+TEST(DeviceCli, ConstantsArePackedForWhoVerifiesAndTimes) {
+  const Cli cli(packed_line());
+  const tools::Finished verified = cli.run("verify", {"--json", "--device", "0"});
+  ASSERT_EQ(verified.code, 0) << verified.err << verified.out;
+  EXPECT_EQ(verified.summary()["failed"], 0) << verified.out;
+  const int checked = verified.summary()["checked"];
+  EXPECT_EQ(checked % 2, 0);
+  const tools::Finished warmed = cli.run("warmup", {"--json", "--device", "0"});
+  ASSERT_EQ(warmed.code, 0) << warmed.err << warmed.out;
+  EXPECT_GE(warmed.summary()["measurements"], 1) << warmed.out;
+  EXPECT_EQ(warmed.summary()["failed"], 0);
+  const tools::Finished again = cli.run("warmup", {"--json", "--device", "0"});
+  EXPECT_EQ(again.summary()["compiled_nvrtc"], 0) << again.out;
+  const tools::Finished timed = cli.run("bench", {"--json", "--device", "0", "--row-ms", "20"});
+  ASSERT_EQ(timed.code, 0) << timed.err << timed.out;
+  EXPECT_GT(timed.rows().at(0)["us"], 0);
+}
+
 // A device that refuses one launch and goes on costs one row, here by too little memory.
 TEST(DeviceCli, VerifyGoesOnWhereTheDeviceDoes) {
   Cli cli(lines());

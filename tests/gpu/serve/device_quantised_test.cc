@@ -141,6 +141,40 @@ class DeviceQuantised : public testing::Test {
     const lathe_exec exec = on_stream();
     ASSERT_EQ(lathe_execute(cpu.get(), host.args.data(), host.args.size(), &on_cpu, &e), LATHE_STATUS_OK) << e.message;
     ASSERT_EQ(lathe_execute(kernel, device.args.data(), device.args.size(), &exec, &e), LATHE_STATUS_OK) << e.message;
+    expect_equal(w, host, device, tolerance);
+    if (!pack(kernel, device)) return;
+    TensorOf& result_of = *device.tensors.back();
+    std::memset(result_of.data, 0x5b, result_of.bytes);
+    ASSERT_EQ(lathe_execute(kernel, device.args.data(), device.args.size(), &exec, &e), LATHE_STATUS_OK) << e.message;
+    expect_equal(w, host, device, tolerance);
+    ++packed_;
+  }
+
+  // Constants that the kernel packs, packed; false: it packs none.
+  bool pack(lathe_kernel* kernel, Call& call) {
+    bool any = false;
+    lathe_error e;
+    for (size_t i = 0; i + 1 < call.args.size(); ++i) {
+      lathe_pack_info info{};
+      const auto number = static_cast<int32_t>(i);
+      if (lathe_prepack_query(kernel, number, &info, nullptr) != LATHE_STATUS_OK || info.layout_id == 0) continue;
+      // Aligned, it ends at most 63 bytes before what is mapped does.
+      const auto room = static_cast<int64_t>((info.bytes + info.align - 1) / info.align * info.align);
+      forms_.push_back(std::make_unique<TensorOf>(ArgOf{{room}, LATHE_DTYPE_U8}, true));
+      void* const at = forms_.back()->data;
+      EXPECT_EQ(lathe_prepack_on_stream(kernel, number, call.args[i].tensor, at, info.bytes, on_stream().stream, &e),
+                LATHE_STATUS_OK)
+          << e.arg_name << ": " << e.message;
+      std::memset(call.tensors[i]->data, 0, call.tensors[i]->bytes);  // nobody reads the caller's any more
+      call.tensors[i]->tensor.data = at;
+      call.args[i].layout_id = info.layout_id;
+      call.args[i].bytes = info.bytes;
+      any = true;
+    }
+    return any;
+  }
+
+  static void expect_equal(const Weight& w, const Call& host, const Call& device, float tolerance) {
     const TensorOf &want = *host.tensors.back(), &got = *device.tensors.back();
     float most = 0;
     for (size_t i = 0; i < want.count; ++i)
@@ -169,6 +203,8 @@ class DeviceQuantised : public testing::Test {
   }
 
   Owned<lathe_context> ctx = gpu_context();
+  std::vector<std::unique_ptr<TensorOf>> forms_;
+  int packed_ = 0;  // calls with packed constants
 };
 
 struct Blocks {
@@ -185,6 +221,7 @@ TEST_F(DeviceQuantised, ProductsWithBlocks) {
     for (const auto& [n, depth] : {std::pair<int64_t, int64_t>{1, 1}, {65, 2}})
       expect_products(blocks(b.name, b.size, n, depth), LATHE_DTYPE_F32, {0, 1, 2, 8, 9, 16, 17, 63, 65});
   }
+  EXPECT_GT(packed_, 100);
 }
 
 TEST_F(DeviceQuantised, ProductsOfNarrowActivations) {

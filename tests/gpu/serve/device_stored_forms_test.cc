@@ -10,6 +10,7 @@ namespace lathe::test {
 namespace {
 
 const lathe_hint kFew = {2, 1}, kMany = {500, 1};
+constexpr size_t kProduct = 5;  // of few bits
 
 std::vector<Owned<lathe_graph>> graphs(lathe_context* ctx) {
   std::vector<Owned<lathe_graph>> out;
@@ -44,6 +45,17 @@ TEST(DeviceStoredForms, DISABLED_ServesWhatIsStored) {
   Owned<lathe_kernel> cast;
   ASSERT_EQ(resolve_on(ctx.get(), all[0].get(), LATHE_WAIT_NOW, cast, nullptr, &e), LATHE_STATUS_OK) << e.message;
   expect_as_on_cpu(ctx.get(), all[0].get(), cast.get(), {{{77}}}, {{77}, LATHE_DTYPE_I8}, 0, 0);
+  // What packs a constant is stored as well.
+  Owned<lathe_kernel> product;
+  ASSERT_EQ(resolve_on(ctx.get(), all[kProduct].get(), LATHE_WAIT_NOW, product, nullptr, &e), LATHE_STATUS_OK);
+  lathe_pack_info info{};
+  ASSERT_EQ(lathe_prepack_query(product.get(), 1, &info, &e), LATHE_STATUS_OK) << e.message;
+  const TensorOf weight({{70, 144}, LATHE_DTYPE_U8}, true),
+      packed({{static_cast<int64_t>(info.bytes + 63) / 64 * 64}, LATHE_DTYPE_U8}, true);
+  EXPECT_EQ(lathe_prepack_on_stream(product.get(), 1, &weight.tensor, packed.data, info.bytes, on_stream().stream, &e),
+            LATHE_STATUS_OK)
+      << e.message;
+  EXPECT_EQ(counter(ctx.get(), "compiled_nvrtc"), 0u);
 }
 
 TEST(DeviceStoredForms, AnotherProcessServesThem) {

@@ -1,0 +1,81 @@
+// See packed_constants.h.
+#include "search/gpu/packed_constants.h"
+
+#include <algorithm>
+
+#include "search/gpu/product_form.h"
+
+namespace lathe::search {
+
+using namespace ir;  // NOLINT: this file is all IR
+
+namespace {
+
+constexpr const char* kFamily = "quantised";
+
+// Blocks of several fields, or bits in another order. What varies in size has no packed form.
+bool gains(const Buffer& b) {
+  const bool fixed = std::all_of(b.dims.begin(), b.dims.end(), [](const Expr& d) { return is_const_int(d); });
+  return b.place == Place::constant && fixed && (b.made || !b.strides.empty());
+}
+
+}  // namespace
+
+std::vector<Buffer> packed_constants(const Kernel& naive) {
+  std::vector<Buffer> out;
+  if (naive.family != kFamily || !product_form(naive).ok()) return out;
+  for (const Buffer& b : naive.buffers) {
+    if (!gains(b)) continue;
+    out.push_back(b);
+    out.back().layout = full_layout(b);
+  }
+  return out;
+}
+
+Kernel packing_kernel(const Buffer& constant) {
+  Kernel out;
+  out.name = "pack_" + constant.name;
+  out.family = "pack";
+  Buffer src = constant, dst;
+  src.name = "src";
+  src.place = Place::in;
+  src.type = given_type(constant);
+  src.dims = given_dims(constant);
+  src.layout.clear();
+  src.made = Expr();
+  src.given_dims.clear();
+  dst.name = "dst";
+  dst.place = Place::out;
+  dst.type = constant.type;
+  dst.dims = constant.dims;
+  std::vector<Expr> at;
+  for (size_t d = 0; d < dst.dims.size(); ++d) at.push_back(iter(fmt::format("d{}", d)));
+  Stmt nest = make_assign("dst", at, AssignOp::set,
+                          constant.made ? made_element(constant, "src", at) : load("src", at, src.type));
+  for (size_t d = at.size(); d-- > 0;) nest = make_scope(at[d]->name, dst.dims[d], {nest}, "row");
+  out.buffers = {std::move(src), std::move(dst)};
+  out.body = {std::move(nest)};
+  return out;
+}
+
+Kernel reads_packed(const Kernel& naive) {
+  Kernel out = naive;
+  for (const Buffer& packed : packed_constants(naive)) {
+    Buffer& b = *out.find_buffer(packed.name);
+    b.made = Expr();
+    b.given_dims.clear();
+    b.strides.clear();
+    b.place = Place::in;
+  }
+  return reads_given(out);
+}
+
+Kernel reads_given(const Kernel& naive) {
+  Kernel out = as_given(naive);
+  for (Buffer& b : out.buffers) {
+    if (b.place == Place::constant) b.place = Place::in;
+  }
+  return out;
+}
+
+}  // namespace lathe::search
