@@ -4,6 +4,7 @@
 
 #include "search/moves/footprint.h"
 #include "search/moves/legality.h"
+#include "search/moves/more_iterations.h"
 #include "search/moves/transform_rows.h"
 #include "search/moves/transform_util.h"
 
@@ -141,6 +142,8 @@ Status apply_bound_scope(TransformResult& result, const Move& move, const Transf
   } else {
     LATHE_ASSIGN(const int64_t all, int_arg(size->second, "a number of iterations", 1, kMaxSize));
     most = Expr(all);
+    if (computes_with(scope.body, scope.iter))
+      return invalid("expected `{}` in indices alone, of which there are to be more", scope.iter);
   }
   if (!most) return invalid("expected values that bound the extent of `{}`, got {}", scope.iter, print_extent(scope));
   LATHE_RETURN_IF_ERROR(legality.require(0, surely_le(scope.extent, most, ranges), print_extent(scope)));

@@ -14,6 +14,7 @@
 #include "ir/core/names.h"
 #include "search/moves/footprint.h"
 #include "search/moves/legality.h"
+#include "search/moves/more_iterations.h"
 #include "search/moves/transform_rows.h"
 #include "search/moves/transform_util.h"
 
@@ -234,6 +235,8 @@ Status apply_pad_scope(TransformResult& result, const Move& move, const Transfor
   if (size != move.options.end()) {
     LATHE_ASSIGN(const int64_t all, int_arg(size->second, "a number of iterations", 1, kMostIterations));
     if (most > all) return invalid("expected at most {} iterations, got {}", all, print_extent(scope));
+    if (most < all && computes_with(scope.body, scope.iter))
+      return invalid("expected `{}` in indices alone, of which there are to be more", scope.iter);
     most = all;
   } else if (is_const_int(scope.extent) || most > kMostIterations) {
     return invalid("expected iterations that vary in number, at most {}, got {}", kMostIterations, print_extent(scope));

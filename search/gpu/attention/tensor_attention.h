@@ -35,8 +35,8 @@ struct AttentionTile {
   int64_t part = 0;    // keys of a part; 0: all. Only of heads
   int64_t threads() const { return rows / 16 * 32; }
 };
-// INVALID, naming the rule: whole warps, squares of 16 x 16, shared memory of some GPU, parts of heads alone. depth, columns: of a key, of a
-// value.
+// INVALID, naming the rule: whole warps, squares of 16 x 16, shared memory of some GPU, parts of heads alone. depth,
+// columns: of a key, of a value.
 ir::Status check_tile(const AttentionTile& tile, int64_t depth, int64_t columns);
 // Of a block.
 int64_t shared_bytes(const AttentionTile& tile, int64_t depth, int64_t columns);

@@ -85,7 +85,7 @@ Result<Product> find_product(const ScopeSite& site) {
 }
 
 // Whether nothing writes what the row is made of, and its scopes can be walked before all else: those around them that
-// it does not depend on do run.
+// it does not depend on do run, and so do those inside that depend on them.
 bool stands_alone(const Kernel& kernel, const ScopeSite& site, const Product& p) {
   bool out = true;
   for_each_node(p.row, [&](const ExprNode& n) {
@@ -93,13 +93,18 @@ bool stands_alone(const Kernel& kernel, const ScopeSite& site, const Product& p)
     const Place place = kernel.find_buffer(n.name)->place;
     out &= place == Place::in || place == Place::constant;
   });
-  for (size_t i = 0, used = 0; i < site.outer.size() && (used < p.rows.size() || p.rows.empty()); ++i) {
+  for (size_t i = 0, used = 0; i < site.outer.size(); ++i) {
     if (used < p.rows.size() && site.outer[i] == p.rows[used]) {
       ++used;
-    } else {
-      const ScopePath around(site.outer.begin(), site.outer.begin() + static_cast<std::ptrdiff_t>(i));
-      out &= proves_le(Expr(1), site.outer[i]->extent, ranges_at(kernel, around));
+      continue;
     }
+    // Inside of the rows, those that leave out some of them.
+    const Expr& extent = site.outer[i]->extent;
+    const bool matters =
+        used < p.rows.size() || p.rows.empty() ||
+        std::any_of(p.rows.begin(), p.rows.end(), [&](const Stmt* s) { return uses(extent, s->iter); });
+    const ScopePath around(site.outer.begin(), site.outer.begin() + static_cast<std::ptrdiff_t>(i));
+    out &= !matters || proves_le(Expr(1), extent, ranges_at(kernel, around));
   }
   for (const Stmt* s : p.rows) {
     for_each_node(s->extent, [&](const ExprNode& n) { out &= n.op != Op::k_iter && n.op != Op::k_load; });
