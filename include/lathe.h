@@ -207,14 +207,13 @@ typedef struct lathe_data_type {
   uint16_t lanes;
 } lathe_data_type;
 
+/* A size in elements: fixed if min == max, else any multiple of multiple_of in [min, max]; 0 <= min <= max. A dynamic
+ * size has a symbol, which has the same value everywhere in the graph, and 0 is always allowed. hints (at most 256) are
+ * values worth tuning for; weight is their relative frequency. */
 typedef struct lathe_hint {
   int64_t value;
   double weight;
 } lathe_hint;
-
-/* A size in elements: fixed if min == max, else any multiple of multiple_of in [min, max]; 0 <= min <= max. A dynamic
- * size has a symbol, which has the same value everywhere in the graph, and 0 is always allowed. hints (at most 256) are
- * values worth tuning for; weight is their relative frequency. */
 typedef struct lathe_dim {
   int64_t min, max;
   int64_t multiple_of; /* 0 means 1 */
@@ -236,9 +235,7 @@ typedef struct lathe_tensor_desc {
   uint32_t reserved;
   lathe_data_type data_type; /* the element type in DLPack's form, instead of dtype; all 0: dtype */
   uint32_t reserved2;
-  /* ndim of them or NULL; where one is no NULL, the stride is strides[i] times the size that has this symbol, as in
-   * [B, H, S, D] within [B, S, H, D], whose first stride is H*D times S. The symbol is that of a dimension of the graph. */
-  const char* const* stride_symbols;
+  const char* const* stride_symbols; /* NULL, or ndim of NULL or a symbol, whose size multiplies the stride */
 } lathe_tensor_desc;
 #define LATHE_TENSOR_DESC_INIT \
   {(uint32_t)sizeof(lathe_tensor_desc), 1, NULL, 0, 0, NULL, NULL, 0, 0, {0, 0, 0}, 0, NULL}
@@ -321,9 +318,9 @@ typedef struct lathe_policy {
   uint64_t max_workspace; /* bytes; a kernel that needs more at the hinted dims is UNSUPPORTED; 0: no limit */
   int32_t threads;        /* 0..256, as many as execute will use; 0 means 1 */
   uint32_t cold;          /* 1: constants come from memory at each call (decode); 0: hot */
-  uint32_t device;        /* 0: the CPU; n: CUDA device n - 1 (docs/gpu.md). On a GPU, NOW and STORED serve what is
-                             stored, TUNED also compiles; nothing is measured, and threads and cold have no meaning. Where
-                             the host allowed a background thread, what NOW misses is compiled on it */
+  /* 0: the CPU; n: CUDA device n - 1 (docs/gpu.md). On a GPU, NOW and STORED serve what is stored, TUNED also compiles;
+   * threads and cold have no meaning. With a background thread, what NOW misses is compiled on it. */
+  uint32_t device;
   uint32_t reserved;
 } lathe_policy;
 #define LATHE_POLICY_INIT {(uint32_t)sizeof(lathe_policy), 1, 0, 0, 0, 0, 1, 0, 0, 0}
@@ -490,8 +487,7 @@ LATHE_API void lathe_plan_destroy(lathe_plan* plan);
 
 /* --- Counters --------------------------------------------------------------------------------------------------- */
 
-/* The value of a counter of docs/stats.md ("compiled_xbyak", "compiles_after_seal", "misses_never_seen", ...). An
- * unknown name is INVALID. */
+/* The value of a counter of docs/stats.md ("compiled_xbyak", "misses_never_seen", ...). An unknown name is INVALID. */
 LATHE_API lathe_status lathe_stats(const lathe_context* ctx, const char* counter, uint64_t* value, lathe_error* error);
 /* All counters as Prometheus text. Writes at most capacity bytes, terminator included; *needed gets the full size. out
  * may be NULL if capacity is 0. */

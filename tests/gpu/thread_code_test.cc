@@ -224,8 +224,7 @@ TEST(ThreadCode, EveryRuleRefuses) {
        [](DeviceProgram& p) { p.body.erase(p.body.begin() + 1); }},
       {"access: there is no local 2", [](DeviceProgram& p) { p.body[1].places[0].index = 2; }},
       {"values: neg folds no lanes", [](DeviceProgram& p) { at(p.body, Kind::fold, 0)->op = jit::DeviceOp::k_neg; }},
-      {"values: fma has 0 operands, expected 3",
-       [](DeviceProgram& p) { at(p.body, Kind::fold, 0)->operands.clear(); }},
+      {"values: fma has 0 operands, expected 3", [](DeviceProgram& p) { at(p.body, Kind::fold, 0)->operands.clear(); }},
       {"names: i3 is not known in 8*i0 + 4*i3", [](DeviceProgram& p) { at(p.body, Kind::loop, 2)->name = "i9"; }},
   };
   const DeviceProgram sound = lowered(kLeaf);
