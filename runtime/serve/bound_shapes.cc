@@ -158,8 +158,15 @@ Result<std::unique_ptr<BoundOp>> BoundShapes::bind_once(const CallShape& call) {
 Result<int64_t> BoundShapes::hinted_workspace(int threads, bool packed, bool plain) {
   int64_t most = 0;
   for (const SymbolValues& dims : definition_.hinted_dims()) {
-    LATHE_ASSIGN(const BoundOp* op, bound({.symbols = dims, .threads = threads, .packed = packed}));
-    most = std::max(most, op->workspace_bytes);
+    const CallShape call{.symbols = dims, .threads = threads, .packed = packed};
+    if (stages_.awaits_range(call)) {
+      const Bodies none(definition_.lowered().kernels.size());
+      LATHE_ASSIGN(const std::unique_ptr<BoundOp> by_default, bind(call, *promoted(), none));
+      most = std::max(most, by_default->workspace_bytes);
+    } else {
+      LATHE_ASSIGN(const BoundOp* op, bound(call));
+      most = std::max(most, op->workspace_bytes);
+    }
     if (!packed || !plain) continue;
     LATHE_ASSIGN(const Bodies late, stages_.late_stages(false));
     LATHE_ASSIGN(const std::unique_ptr<BoundOp> as_it_lies,

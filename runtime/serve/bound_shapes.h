@@ -33,7 +33,7 @@ class BoundShapes {
   // Bound for the caller alone: when bound() says NOMEM.
   ir::Result<std::unique_ptr<BoundOp>> bind_once(const CallShape& call);
   // The most workspace that any hinted dims need, constants packed or as they lie. Shapes with their constants packed,
-  // where some are, stay bound: their first calls are quick.
+  // where some are, stay bound, for their first calls to be quick, unless a call would make a stage for their range.
   ir::Result<int64_t> hinted_workspace(int threads, bool packed, bool plain);
   // Moves when another body serves some shape.
   uint64_t generation() const { return generation_.load(std::memory_order_acquire); }

@@ -1,13 +1,33 @@
 // Stages by the default Schedule: over the whole range of an operator's symbols, for the largest hint. Where a Kernel
-// packs constants there are two, and the one that reads them as they lie may wait for the first call that wants it.
+// packs constants there are two, and the one that reads them as they lie may wait for the first call that wants it. So
+// do those of other hinted ranges of which nothing is decided: where the default there is another than over the whole
+// range, as one for a single row reads weights faster than one for 128.
 #include <algorithm>
 
+#include "ops/family.h"
+#include "runtime/serve/live.h"
 #include "runtime/serve/stages.h"
 
 namespace lathe::runtime {
 
 using ir::Result;
 using ir::Status;
+
+namespace {
+
+constexpr size_t kMostRanges = 4;  // of a Kernel
+
+// Whether the default for the problem is another than `general`. How much faster it is the model of costs need not say:
+// which prefetches suit few rows is a rule of the recipe.
+bool differs(const search::Problem& problem, const search::Schedule& general, const ir::Target& target) {
+  const search::Recipe* recipe = search::find_recipe(problem);
+  if (recipe == nullptr) return false;
+  if (recipe->origin() != general.recipe) return true;
+  const search::Knobs own = recipe->defaults(problem, target);
+  return !own.empty() && own != general.knobs;
+}
+
+}  // namespace
 
 // What packs the Kernel's constants for the stages that are there already.
 KnownPacks Stages::known_packs(int kernel) const {
@@ -136,11 +156,91 @@ Result<Bodies> Stages::late_stages(bool leaves) {
   return out;
 }
 
-Result<Bodies> Stages::late_for(const CallShape& call) {
-  if (call.packed) return Bodies(definition_.lowered().kernels.size());
-  return late_stages(true);
+// Not where results may overwrite operands: that is promised of all stages there will be. The largest hint has the
+// default over the whole range.
+void Stages::add_range(int kernel, const SymbolValues& dims, const PrepareRequest& request) {
+  const ops::Family* family =
+      ops::find_family(definition_.lowered().kernels[static_cast<size_t>(kernel)].kernel.family);
+  if (family == nullptr || family->in_place) return;
+  if (definition_.ranges_at(kernel, dims) == definition_.ranges_at(kernel, definition_.hinted_dims().back())) return;
+  LateRange late;
+  late.kernel = kernel;
+  late.dims = dims;
+  late.range = definition_.range_of(kernel, definition_.problem(kernel, dims, request));
+  late.request = request;
+  const std::lock_guard lock(mutex_);
+  size_t others = 0;
+  for (const LateRange& l : ranges_) {
+    if (l.kernel != kernel || l.request.threads != request.threads) continue;
+    if (l.range == late.range) return;
+    ++others;
+  }
+  if (others < kMostRanges) ranges_.push_back(std::move(late));
 }
 
-Status Stages::complete() { return late_stages(true).status(); }
+// Null: what serves the whole range serves here, too. A stage takes no more workspace than the host was told of, and
+// packs constants as the others do.
+std::unique_ptr<const ServedStage> Stages::make_range(const LateRange& late) const {
+  const auto& list = stages_[static_cast<size_t>(late.kernel)];
+  const auto whole = std::find_if(list.begin(), list.end(), [&](const auto& s) {
+    return !s->decided && s->packed && s->threads == late.request.threads;
+  });
+  if (whole == list.end() || (*whole)->tier == 0) return nullptr;
+  const Stage& general = (*whole)->stage;
+  search::Problem p = definition_.problem(late.kernel, late.dims, late.request);
+  p.unhurried = false;
+  if (!differs(p, general.schedule, context_.target())) return nullptr;
+  const search::Scheduled scheduled = general_default(p, late.request);
+  if (scheduled.schedule.recipe.empty() || !Live::same_layouts(scheduled.kernel, **whole)) return nullptr;
+  LeafPolicy policy = context_.leaf_policy();
+  policy.llvm = policy.portable = false;
+  auto made = std::make_unique<ServedStage>();
+  Result<Stage> stage =
+      build_stage(p.kernel, scheduled, context_.target(), context_.leaves(), policy, nullptr, known_packs(late.kernel));
+  if (!stage.ok() || stage->portable) return nullptr;
+  const auto own = stage->executable->bind(late.dims, {}, late.request.threads);
+  const auto told = general.executable->bind(definition_.hinted_dims().back(), {}, late.request.threads);
+  if (!own.ok() || !told.ok() || (*own)->workspace_bytes() > (*told)->workspace_bytes()) return nullptr;
+  made->stage = std::move(*stage);
+  made->range = late.range;
+  made->threads = late.request.threads;
+  return made;
+}
+
+const ServedStage* Stages::range_stage(LateRange& late) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (late.tried) return late.stage.get();
+  }
+  if (context_.seal() != Seal::off) return nullptr;
+  std::unique_ptr<const ServedStage> made = make_range(late);
+  const std::lock_guard lock(mutex_);
+  if (!late.tried) late.stage = std::move(made);
+  late.tried = true;
+  return late.stage.get();
+}
+
+bool Stages::awaits_range(const CallShape& call) const {
+  if (context_.seal() != Seal::off) return false;
+  const std::lock_guard lock(mutex_);
+  return std::any_of(ranges_.begin(), ranges_.end(), [&](const LateRange& l) { return !l.tried && wants(l, call); });
+}
+
+Result<Bodies> Stages::late_for(const CallShape& call) {
+  Bodies out(definition_.lowered().kernels.size());
+  if (!call.packed) {
+    LATHE_ASSIGN(out, late_stages(true));
+  }
+  for (LateRange& l : ranges_) {
+    const ServedStage* stage = wants(l, call) ? range_stage(l) : nullptr;
+    if (stage != nullptr) out[static_cast<size_t>(l.kernel)].push_back(stage);
+  }
+  return out;
+}
+
+Status Stages::complete() {
+  for (LateRange& l : ranges_) (void)range_stage(l);
+  return late_stages(true).status();
+}
 
 }  // namespace lathe::runtime

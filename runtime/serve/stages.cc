@@ -174,6 +174,7 @@ Result<PrepareInfo> Stages::prepare(const PrepareRequest& asked, bool compiled_o
       }
       info.missed = true;
       info.miss = reason;
+      if (ranged && !stored_only) add_range(kernel, dims, request);
       if (context_.seal() == Seal::warn && context_.leaves().options().verbose >= Verbosity::warn) {
         verbose_line({"warn", definition_.graph().name, "T1", "", miss_reason_name(reason), 0});
       }
@@ -303,6 +304,12 @@ bool Stages::suits(int kernel, const ServedStage& stage, const CallShape& call) 
   if (!call.packed || !stage.stage.packed.empty()) return call.packed || stage.stage.packed.empty();
   const auto& list = stages_[static_cast<size_t>(kernel)];
   return std::none_of(list.begin(), list.end(), [](const auto& s) { return !s->stage.packed.empty(); });
+}
+
+bool Stages::wants(const LateRange& late, const CallShape& call) const {
+  if (late.request.threads != call.threads || !holds(late.range, call.symbols)) return false;
+  const auto& list = stages_[static_cast<size_t>(late.kernel)];
+  return call.packed || std::none_of(list.begin(), list.end(), [](const auto& s) { return !s->stage.packed.empty(); });
 }
 
 // The narrowest stage that suits the call; of equals, one that was promoted.

@@ -1,11 +1,13 @@
-// What is ready to serve the Kernels of an operator: per Kernel a stage for each hinted range that has a decision,
-// those stored for ranges between, one by the default Schedule over the whole range, and, where constants are packed,
-// one that reads them as they lie (or the first call that needs it: a late one). prepare() makes them before the
-// operator is shared, and they stay; late ones are made unlocked by whoever wants one first, and put down under the
-// lock.
+// What is ready to serve the Kernels of an operator: per Kernel a stage for each hinted range with a decision, those
+// stored for ranges between, and one by the default Schedule over the whole range. prepare() makes them before the
+// operator is shared, and they stay. Two kinds are late: for a hinted range with a default of its own, and, where
+// constants are packed, one that reads them as they lie. Whoever wants one first makes it, unlocked, and puts it down
+// under the lock, where it stays, too. Who comes second may make one as well, and takes the first one's; nobody waits
+// for another.
 //
 //   stages.cc           what was decided, and which stage serves a call
-//   default_stages.cc   those of the default Schedule, late ones among them
+//   default_stages.cc   those of default Schedules: over the whole range and hinted ones, also of constants as they
+//                       lie
 #pragma once
 #include <deque>
 #include <memory>
@@ -22,7 +24,7 @@ struct ServedStage {
   Stage stage;
   SymbolRanges range;
   int tier = 1;          // 0, 1, 2
-  bool decided = false;  // by a record, for its range; else over the whole range
+  bool decided = false;  // by a record, for its range; else by a default
   int threads = 1;
   bool packed = true;                  // constants in their packed layout (if they have one)
   double best_us = 0, default_us = 0;  // as measured at warm-up; 0: not measured
@@ -78,10 +80,12 @@ class Stages {
   bool suits(int kernel, const ServedStage& stage, const CallShape& call) const;
   // The narrowest stage that suits the call; of equals, one that was promoted. Null: none.
   const ServedStage* pick(int kernel, const CallShape& call, const Bodies& promoted, const Bodies& late) const;
-  // Those that prepare() left for later; leaves: to be run, not only to be measured out.
+  // Those for constants as they lie that prepare() left for later; leaves: to be run, not only to be measured out.
   ir::Result<Bodies> late_stages(bool leaves);
-  // What calls like this one need of them: nothing where constants come packed.
+  // What calls like this one need of all that was left for later.
   ir::Result<Bodies> late_for(const CallShape& call);
+  // Whether late_for() would make something for a range: what serves such a call then is not what would serve it now.
+  bool awaits_range(const CallShape& call) const;
 
  private:
   // A stage for constants as they lie, which the first one that wants it makes, unlocked. Under the lock it is put
@@ -91,6 +95,16 @@ class Stages {
     PrepareRequest request;
     std::unique_ptr<const ServedStage> cut;  // has no leaves: says what workspace calls need
     std::unique_ptr<const ServedStage> whole;
+  };
+  // A hinted range of which nothing is decided. The first call there makes a stage, unlocked, or finds that there is
+  // nothing better than what serves the whole range. Under the lock it is put here, once, and it stays.
+  struct LateRange {
+    int kernel = 0;
+    SymbolValues dims;  // hinted
+    SymbolRanges range;
+    PrepareRequest request;
+    bool tried = false;
+    std::unique_ptr<const ServedStage> stage;
   };
   ir::Result<const ServedStage*> keep_stage(int kernel, const search::Problem& problem, ServedStage attributes,
                                             PrepareInfo& info);
@@ -115,12 +129,18 @@ class Stages {
   ir::Status add_plain(int kernel, const PrepareRequest& request, const LeafPolicy& policy, PrepareInfo& info);
   ir::Status add_missing(int kernel, const PrepareRequest& request, const LeafPolicy& policy, PrepareInfo& info);
   ir::Result<const ServedStage*> late_stage(Late& late, bool leaves);
+  // Of hinted ranges.
+  void add_range(int kernel, const SymbolValues& dims, const PrepareRequest& request);
+  bool wants(const LateRange& late, const CallShape& call) const;
+  std::unique_ptr<const ServedStage> make_range(const LateRange& late) const;
+  const ServedStage* range_stage(LateRange& late);
 
   Context& context_;
   const Definition& definition_;
   std::vector<std::vector<std::unique_ptr<ServedStage>>> stages_;  // per Kernel; they stay as prepare() leaves them
-  std::mutex mutex_;                                               // of what later_ holds
+  mutable std::mutex mutex_;                                       // of what later_ and ranges_ hold
   std::deque<Late> later_;                                         // as many as prepare() left
+  std::deque<LateRange> ranges_;                                   // likewise
 };
 
 }  // namespace lathe::runtime
