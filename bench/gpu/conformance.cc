@@ -1,18 +1,20 @@
 // gpu_conformance: each function of jit/cuda/device_ops.def on a GPU and on a reference, which is an emulator behind
 // the same interfaces: equal bytes, but for functions of CUDA's library, which may differ by a few units in the last
-// place. Shows what printer and emulator believe alike and a GPU does not. Prints one JSON line; exit status 1 if
+// place; and products by Hopper's tensor cores, in equal bytes (bench/gpu/products.h). Shows what printer and emulator believe alike and a GPU does not. Prints one JSON line; exit status 1 if
 // something differs.
 #include <dlfcn.h>
 
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
 #include <nlohmann/json.hpp>
 
 #include "bench/gpu/op_chains.h"
+#include "bench/gpu/products.h"
 #include "ir/core/text_form.h"
 #include "runtime/cuda/device_stage.h"
 #include "runtime/cuda/measure/hosted_stage.h"
@@ -60,6 +62,22 @@ struct Side {
     bound->run(params.data(), nullptr, nullptr);
     LATHE_RETURN_IF_ERROR(*failed);
     return out;
+  }
+
+  Result<std::vector<uint16_t>> run(const bench::ProductCase& c) {
+    LATHE_ASSIGN(const ir::Kernel naive, ir::parse_kernel(bench::product_text(c)));
+    LATHE_ASSIGN(const search::Scheduled made, search::hopper_schedule(search::general_kernel(naive), c.tile));
+    const SymbolValues dims = {{"M", c.m}, {"N", c.n}, {"K", c.k}};
+    LATHE_ASSIGN(const Stage stage, build_device_stage(naive, dims, &made.schedule, device, *codes, {.compile = true}));
+    const auto failed = std::make_shared<ir::Status>();
+    const Stage hosted = hosted_stage(stage, session, failed);
+    LATHE_ASSIGN(const auto bound, hosted.executable->bind(dims, {}, 1));
+    std::vector<uint16_t> a = bench::whole_numbers(c.type, c.m * c.k, 1),
+                          b = bench::whole_numbers(c.type, c.n * c.k, 2), y(static_cast<size_t>(c.m * c.n), 0x7fff);
+    void* params[] = {a.data(), b.data(), y.data()};
+    bound->run(params, nullptr, nullptr);
+    LATHE_RETURN_IF_ERROR(*failed);
+    return y;
   }
 };
 
@@ -152,6 +170,22 @@ int main(int argc, char** argv) {
       failures.push_back(fmt::format("{}({:.9g}, {:.9g}) is {:.9g}, expected {:.9g}", row.name, inputs[0][at],
                                      inputs[1][at], (*got)[at], (*want)[at]));
   }
+  int products = 0;
+  for (const bench::ProductCase& c : bench::kProductCases) {
+    if (gpu.device->target().sm != reference.device->target().sm) break;
+    ++checked;
+    ++products;
+    const auto want = reference.run(c), got = gpu.run(c);
+    if (!want.ok() || !got.ok()) {
+      failures.push_back(std::string(c.name) + ": " + (want.ok() ? got.status() : want.status()).to_string());
+      continue;
+    }
+    const auto [at, other] = std::mismatch(want->begin(), want->end(), got->begin());
+    if (at != want->end())
+      failures.push_back(
+          fmt::format("{}: element {} is {:#06x}, expected {:#06x}", c.name, at - want->begin(), *other, *at));
+  }
+  line["products"] = products;
   line["gpu"] = gpu.device->target().name;
   line["emulated"] = gpu.device->driver().emulated;
   line["checked"] = checked;

@@ -10,7 +10,7 @@ namespace {
 
 constexpr uint32_t kTypes[] = {LATHE_DTYPE_BF16, LATHE_DTYPE_F16};
 constexpr lathe_hint kMany = {300, 1}, kBoxes = {304, 1},  // of lines that begin at multiples of 16 bytes
-    kRoles = {2048, 1};  // so many that some warps only ask for boxes
+    kRoles = {2048, 1};                                    // so many that some warps only ask for boxes
 float ulp_of(uint32_t type) { return type == LATHE_DTYPE_BF16 ? 0.0079f : 0.00098f; }
 
 struct Turned {
