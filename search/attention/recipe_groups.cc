@@ -226,7 +226,7 @@ const std::vector<KnobRow<GroupsSketch>>& GroupsSketch::table() {
       {"score_vectors", "sv", "vectors of scores side by side", &Setting::score_vectors, 1, 16, false,
        [](S) { return Values{1, 4}; }},
       {"prefetch", "pf",
-       "bytes that keys and values are prefetched ahead; 0: not; -1: those of the next head during this one",
+       "bytes that keys and values are prefetched ahead; 0: not; -1: 8192, and those of the next head",
        &Setting::prefetch, kNextHead, kAnySize, true,
        [](S s) {
          Values v = {0, 2048, 4096, 8192};
@@ -345,7 +345,7 @@ Status GroupsSketch::write(Script& s, const Setting& k) const {
   if (!split) vectorize_copies(s, p_, t_.lanes, k.key_heads);
   const std::string steps = write_steps(s, k, g, joined);
   if (k.prefetch == kNextHead) fetch_next(s, k, steps, shared.around, !bytes);
-  if (k.prefetch > 0 && (page_ == 0 || k.key_heads != 1)) write_prefetches(s, k, steps, !bytes);
+  if (k.prefetch != 0 && (page_ == 0 || k.key_heads != 1)) write_prefetches(s, k, steps, !bytes);
   return {};
 }
 
@@ -391,19 +391,20 @@ void GroupsSketch::write_sums(Script& s, const Setting& k, const std::string& ro
 // values are tiles in loops, which prefetch nothing.
 void GroupsSketch::write_prefetches(Script& s, const Setting& k, const std::string& steps, bool tensor) const {
   const Expr keys = read_where_it_is(load_of_keys(p_)), values = read_where_it_is(load_of_values(p_));
+  const int64_t ahead = k.prefetch == kNextHead ? 2 * kAhead : k.prefetch;
   const auto lines = [&](const Expr& extent, const Expr& of, int64_t rows) {
     const int64_t bytes =
         extent_at(extent, problem_) * rows * ir::dtype_bytes(problem_.kernel.find_buffer(of->name)->type);
     return std::clamp<int64_t>(bytes / 64, 1, 64);
   };
-  s.move("prefetch {} {}o ahead={} lines={}", keys->name, steps, k.prefetch, lines(p_.depth->extent, keys, k.keys));
+  s.move("prefetch {} {}o ahead={} lines={}", keys->name, steps, ahead, lines(p_.depth->extent, keys, k.keys));
   if (page_ == 0)
-    s.move("prefetch {} {} ahead={} lines={}", values->name, p_.values->iter, k.prefetch,
+    s.move("prefetch {} {} ahead={} lines={}", values->name, p_.values->iter, ahead,
            lines(p_.columns->extent, values, tensor ? 4 : 1));
 }
 
 // Keys while scores are made, and values while they are summed: as much in each step as it reads, for what is in the
-// caches is read as fast as the arithmetic takes it.
+// caches is read as fast as the arithmetic takes it. The first head has what is prefetched of its own.
 void GroupsSketch::fetch_next(Script& s, const Setting& k, const std::string& steps, const std::string& around,
                               bool tensor) const {
   constexpr int64_t kLine = 64, kMostLines = 128, kStepsOfLines = 4;
