@@ -18,9 +18,10 @@ constexpr int64_t kLeastPart = 256, kMostParts = 1024;  // keys of a part, and p
 constexpr double kMemoryBytes = 2500;                   // in a cycle of the GPU
 constexpr double kLaunch = 2500;                        // from the end of one launch to the work of the next
 
-int64_t registers(const AttentionTile& t, int64_t depth, int64_t columns) {
+int64_t registers(const AttentionTile& t, int64_t depth, int64_t columns, bool masked) {
   const int64_t queries = keeps_queries(depth) ? depth / 4 : 8, weights = t.keys / 4 * (t.split ? 3 : 1);
-  return columns / 2 + queries + t.keys * 3 / 4 + weights + std::min<int64_t>(columns / 4, 32) + 40;
+  return columns / 2 + queries + t.keys * 3 / 4 + weights + std::min<int64_t>(columns / 4, 32) +
+         (masked ? t.keys / 2 : 0) + 40;
 }
 
 // What calls have at those sizes.
@@ -29,7 +30,7 @@ struct Work {
   int64_t group = 1;                     // heads that share keys
   int64_t most_keys = 1;                 // that any call has
   int64_t depth = 1, columns = 1;
-  bool grows = false;  // later queries see more keys
+  bool masked = false;  // scores have a mask added to them
   // Bytes of keys and values that are read once.
   double bytes() const { return heads / static_cast<double>(group) * keys * static_cast<double>(depth + columns) * 2; }
 };
@@ -43,8 +44,8 @@ Work work_of(const Kernel& kernel, const AttentionParts& p, const SymbolValues& 
   w.rows = at(p.row->extent);
   const Expr& room = kernel.find_buffer(p.powered())->dims.back();
   w.keys = at(room);
-  w.grows = uses(p.scores->extent, p.row->iter);
-  if (w.grows) w.keys = std::max(w.keys - w.rows / 2, 1.0);
+  if (uses(p.scores->extent, p.row->iter)) w.keys = std::max(w.keys - w.rows / 2, 1.0);
+  w.masked = static_cast<bool>(load_of_mask(kernel, p));
   w.group = heads_of_group(p);
   w.most_keys = most_keys_seen(kernel, p);
   w.depth = p.depth->extent->ival;
@@ -76,7 +77,7 @@ double cycles(const AttentionTile& t, const Work& w, const GpuTarget& gpu) {
   work.tiles *= parts;
   work.steps = ceil_div(part, t.keys);
   work.threads = t.threads();
-  work.registers = registers(t, w.depth, w.columns);
+  work.registers = registers(t, w.depth, w.columns, w.masked);
   work.shared = shared_bytes(t, w.depth, w.columns);
   work.stages = t.stages;
   work.step = std::max({products, shared, warps * of_warp / kIssue});
@@ -142,9 +143,9 @@ Result<std::vector<AttentionTile>> attention_tiles_of(const GeneralKernel& gener
   std::vector<AttentionTile> tiles;
   std::vector<double> all;
   for (const AttentionTile& tile : tiles_for(work, split)) {
-    const bool fits = check_tile(tile, work.depth, work.columns).ok() &&
+    const bool fits = (tile.stages == 1 || !work.masked) && check_tile(tile, work.depth, work.columns).ok() &&
                       shared_bytes(tile, work.depth, work.columns) <= most_shared(target) &&
-                      registers(tile, work.depth, work.columns) <= kMostThreadRegisters;
+                      registers(tile, work.depth, work.columns, work.masked) <= kMostThreadRegisters;
     if (!fits) continue;
     const double least = cycles(tile, work, target);
     if (least >= without) continue;

@@ -24,7 +24,7 @@ constexpr int64_t kWarp = 32, kMergeThreads = 64;
 class Writer {
  public:
   Writer(const Kernel& kernel, const AttentionParts& p, const AttentionTile& tile)
-      : kernel_(kernel), p_(p), t_(tile), list_(kernel, "tensor_attention.1") {}
+      : kernel_(kernel), p_(p), t_(tile), mask_(load_of_mask(kernel, p)), list_(kernel, "tensor_attention.1") {}
 
   Result<Scheduled> run() {
     list_.knob("rows", t_.rows);
@@ -41,6 +41,8 @@ class Writer {
     parts();
     places();
     pad();
+    if (mask_ && mask_has_rows()) lanes("mask_f_0", {"mask_f_1"}, "exact", true);
+    if (mask_ && !mask_has_rows()) list_.move("parallelize_block mask_f_0");
     lanes("ir", {b_ + "_zn"}, "exact");
     lanes("irb", {j()}, "exact");
     lanes("irs", {"jm", b_ + "_rn", j1()}, "exact");
@@ -122,17 +124,20 @@ class Writer {
   void stage() {
     if (keeps_queries()) list_.move("create_temporary q q_f at={} mode=stage", at_);
     list_.move("create_temporary q q_s at={} mode=stage", at_);
+    if (mask_) list_.move("create_temporary {} mask_f at={} mode=stage", mask_->name, b_);
     list_.move("create_temporary {} k_s at={} mode=stage", load_of_keys(p_)->name, b_);
     list_.move("create_temporary {} v_s at={} mode=stage", load_of_values(p_)->name, b_);
     for (const AttentionParts::Copy& c : p_.copies) list_.move("inline_temporary {}", c.one().target);
     if (keeps_queries()) list_.move("move_to_register q_f {}", at_);
     list_.move("move_to_stack q_s {}", at_);
+    if (mask_) list_.move("move_to_stack mask_f {}", b_);
     list_.move("move_to_stack k_s {}", b_);
     list_.move("move_to_stack v_s {}", b_);
     for (const std::string& t : grid_) list_.move("parallelize_grid {}", t);
     list_.move("move_to_shared q_s {}", at_);
     list_.move("move_to_shared k_s {}", b_);
     list_.move("move_to_shared v_s {}", b_);
+    if (mask_) list_.move("move_to_{} mask_f {}", mask_has_rows() ? "register" : "shared", b_);
     // Eight lines lie in different banks.
     for (const auto& [name, line] : {std::pair{"q_s", depth()}, {"k_s", depth()}, {"v_s", columns()}}) {
       if (line / kHalves % 2 == 0) list_.move("repeat_padding {} 1 {}", name, kHalves);
@@ -156,6 +161,7 @@ class Writer {
     list_.move("split_scope irb after=0 as irs");
     for (const std::string& name : {p_.products(), p_.powered()}) list_.move("move_to_register {} {}", name, b_);
     for (const char* copy : {"k_s_0", "v_s_0"}) list_.move("pad_scope {} reads=last", copy);
+    if (mask_) list_.move("pad_scope mask_f_{} reads=last", mask_has_rows() ? 1 : 0);
     list_.move("pad_scope {}", j());
     list_.move("mask_softmax jm {} {}", j1(), j2());
     if (t_.split) {
@@ -178,17 +184,24 @@ class Writer {
     if (t_.part == 0) list_.move("move_to_register {} {}", p_.inverse(), results());
   }
 
+  // Whether rows of a tile have their own; else it is one line for all of them.
+  bool mask_has_rows() const {
+    const std::string& rows = t_.heads ? p_.heads.back()->iter : p_.row->iter;
+    return std::any_of(mask_->args.begin(), mask_->args.end(), [&](const Expr& e) { return uses(e, rows); });
+  }
   // All tiles are computed alike.
   void pad() {
     // Heads of a group are a known number.
     const std::string size = t_.heads ? fmt::format(" size={}", t_.rows) : "";
     if (t_.heads) list_.move("pad_scope q_s_0{} reads=last", size);
+    if (mask_ && mask_has_rows()) list_.move("pad_scope mask_f_0{} reads=last", size);
     if (keeps_queries()) list_.move("pad_scope q_f_0{}", size);
     for (const char* rows : {"ir", "irb", "irk", "irs", "irv"}) list_.move("pad_scope {}{}", rows, size);
   }
 
+  // copies: of the last element, perhaps, which no vector of neighbours is.
   // for rows: {..; for columns}  ->  for warps: for rows and lanes: {..; for lanes: for columns}
-  void lanes(const std::string& rows, const std::vector<std::string>& inner, const char* tail) {
+  void lanes(const std::string& rows, const std::vector<std::string>& inner, const char* tail, bool copies = false) {
     list_.move("tile_scope {0} {1} tail={2} as {0}w,{0}r", rows, kSquare, tail);
     list_.move("tile_scope {0}r {1} tail={2} as {0}q,{0}l", rows, kLaneRows, tail);
     for (const std::string& c : inner) {
@@ -203,7 +216,7 @@ class Writer {
     for (const std::string& c : inner) {
       list_.move("parallelize_block {}l", c);
       list_.move("unroll_scope {}q", c);
-      list_.move("vectorize_scope {}v", c);
+      list_.move("{} {}v", copies ? "unroll_scope" : "vectorize_scope", c);
     }
   }
 
@@ -315,6 +328,7 @@ class Writer {
   const Kernel& kernel_;
   const AttentionParts& p_;
   const AttentionTile& t_;
+  const Expr mask_;                // null: there is none
   std::vector<std::string> grid_;  // the scopes of rows' blocks, the outermost first
   std::string at_ = "ib";          // the scope of what a block does
   MoveList list_;
@@ -327,6 +341,15 @@ constexpr int64_t kStaticBytes = 48 * 1024, kMostBytes = 227 * 1024;  // of shar
 }  // namespace
 
 bool keeps_queries(int64_t depth) { return depth <= kMostKept; }
+
+Expr load_of_mask(const Kernel& kernel, const AttentionParts& p) {
+  Expr out;
+  for_each_node(p.scores->body[2].value, [&](const ExprNode& e) {
+    const Buffer* b = e.op == Op::k_load && is_float(e.type) ? kernel.find_buffer(e.name) : nullptr;
+    if (b != nullptr && is_param(b->place)) out = load(e.name, e.args, e.type);
+  });
+  return out;
+}
 
 Result<AttentionParts> tensor_parts(const GeneralKernel& general) {
   const Kernel& k = general.kernel;
@@ -345,11 +368,11 @@ Result<AttentionParts> tensor_parts(const GeneralKernel& general) {
   if (!halves) return no("expected queries, keys and values of bf16, or of f16");
   if (!from_first(p)) return no("expected queries to see keys from the first one on");
   if (!p.clear.empty()) return no("expected sequences of equal lengths");
-  // A mask has no rows for queries that there are not.
-  bool masked = false;
-  for_each_node(p.scores->body[2].value,
-                [&](const ExprNode& e) { masked |= e.op == Op::k_load && is_param(k.find_buffer(e.name)->place); });
-  if (masked) return no("expected scores without a mask");
+  const Expr mask = load_of_mask(k, p);
+  const auto of_keys = [&](const Expr& e) { return uses(e, p.scores->iter); };
+  const bool flat = !mask || (std::count_if(mask->args.begin(), mask->args.end(), of_keys) == 1 &&
+                              mask->args.back()->op == Op::k_iter && of_keys(mask->args.back()));
+  if (!flat) return no("expected a mask whose last dimension is keys");
   return p;
 }
 
@@ -382,6 +405,8 @@ Result<Scheduled> tensor_attention(const GeneralKernel& general, const Attention
   if (tile.split && general.kernel.find_buffer("v")->type != DType::bf16)
     return unsupported("weights of values that are not bf16 in three numbers");
   if (tile.heads && heads_of_group(p) == 1) return unsupported("tiles of heads, each of which has keys of its own");
+  // What runs ahead of the mask's loads leaves them in a loop of which they are not proven to stay inside.
+  if (tile.stages > 1 && load_of_mask(general.kernel, p)) return unsupported("{} stages with a mask", tile.stages);
   const int64_t most = most_keys_seen(general.kernel, p);
   if (tile.part > 0 && tile.part >= most)
     return unsupported("parts of {} keys, of which a query sees at most {}", tile.part, most);

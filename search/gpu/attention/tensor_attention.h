@@ -46,7 +46,9 @@ bool keeps_queries(int64_t depth);
 
 // Its loops. UNSUPPORTED: it is no attention, or a form that tensor cores do not take.
 ir::Result<AttentionParts> tensor_parts(const GeneralKernel& general);
-// By such a tile.
+// Of the mask that is added to scores; null: there is none.
+ir::Expr load_of_mask(const ir::Kernel& kernel, const AttentionParts& p);
+// By such a tile. A mask takes one stage.
 ir::Result<Scheduled> tensor_attention(const GeneralKernel& general, const AttentionTile& tile);
 
 }  // namespace lathe::search

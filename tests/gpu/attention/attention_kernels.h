@@ -10,6 +10,7 @@ struct AttentionText {
   const char* type = "bf16";
   int64_t heads = 8, kept = 2, depth = 128, columns = 128;
   bool causal = true, window = false, lengths = false, pages = false;
+  enum class Mask { none, queries, heads, keys } mask = Mask::none;  // what has numbers of its own, beside each key
 };
 
 // S queries and T keys of each of B sequences; in pages there are 16 of each of N.
@@ -27,6 +28,11 @@ inline std::string attention_text(const AttentionText& a) {
                   a.depth, rows, a.columns);
   if (lengths) out += fmt::format("lengths: i32[B] in values 0..{}, ", room);
   if (a.pages) out += "pages: i64[B, N] in values 0..P - 1, ";
+  using Mask = AttentionText::Mask;
+  const std::string masks = a.mask == Mask::queries ? fmt::format("f32[S, {}]", room)
+                            : a.mask == Mask::heads ? fmt::format("{}[B, {}, S, {}]", t, a.heads, room)
+                                                    : fmt::format("f32[B, 1, 1, {}]", room);
+  if (a.mask != Mask::none) out += fmt::format("mask: {} in, ", masks);
   out +=
       fmt::format("y: {}[B, {}, S, {}] out) family attention where B in 0..64, S in 0..4096, ", t, a.heads, a.columns);
   out += a.pages ? "P in 0..4096, N in 0..512\n" : "T in 0..8192\n";
@@ -59,7 +65,11 @@ inline std::string attention_text(const AttentionText& a) {
                      key("j"), a.depth);
   out += fmt::format("            c[t0, t1, i, {}] += {} * {}\n", key("j"), widened("q[t0, t1, i, d]"),
                      widened(fmt::format("{}[t0, {}, {}, d]", kept_k, of, key("j"))));
-  out += fmt::format("          s[t0, t1, i, {0}] = c[t0, t1, i, {0}] * 0.125\n", key("j"));
+  const std::string added = a.mask == Mask::none      ? ""
+                            : a.mask == Mask::queries ? fmt::format(" + mask[i, {}]", key("j"))
+                            : a.mask == Mask::heads   ? " + " + widened(fmt::format("mask[t0, t1, i, {}]", key("j")))
+                                                      : fmt::format(" + mask[t0, 0, 0, {}]", key("j"));
+  out += fmt::format("          s[t0, t1, i, {0}] = c[t0, t1, i, {0}] * 0.125{1}\n", key("j"), added);
   out += fmt::format("          m[t0, t1, i] fmax= s[t0, t1, i, {}]\n        a[t0, t1, i] = 0.0\n", key("j"));
   out += fmt::format("        for j1 < {} [key]:\n", seen);
   out += fmt::format("          s[t0, t1, i, {0}] = exp2((s[t0, t1, i, {0}] - m[t0, t1, i]) * 1.442695)\n", key("j1"));

@@ -20,20 +20,23 @@ TEST_P(TensorAttentionMatrix, CompilesAsPredicted) {
     AttentionText text;
     search::AttentionTile tile;
   };
-  const Form forms[] = {{{"bf16", 32, 8, 128, 128}, {64, 64, 2}},
-                        {{"bf16", 32, 8, 128, 128}, {128, 64, 2}},
-                        {{"bf16", 32, 8, 128, 128}, {128, 32, 3}},
-                        {{"f16", 32, 8, 64, 64, false}, {64, 64, 2}},
-                        {{"bf16", 16, 16, 96, 96}, {64, 64, 2}},
-                        {{"bf16", 8, 8, 256, 256}, {64, 32, 2}},
-                        {{"bf16", 32, 8, 128, 128}, {64, 32, 2, true}},
-                        {{"bf16", 32, 8, 64, 64}, {128, 64, 2, true}},
-                        {{"bf16", 32, 4, 128, 128, true, false, true}, {64, 64, 2}},
-                        {{"f16", 8, 8, 128, 128, true, false, true, true}, {64, 64, 2}},
-                        {{"bf16", 32, 8, 128, 128, true, false, true}, {16, 32, 2, true, true, 512}},
-                        {{"bf16", 32, 4, 128, 128, true, false, true}, {16, 64, 2, false, true}},
-                        {{"bf16", 64, 8, 96, 96, true, false, true, true}, {16, 32, 3, true, true, 256}},
-                        {{"f16", 28, 4, 64, 64, true, false, true}, {16, 64, 2, false, true, 1024}}};
+  const Form forms[] = {
+      {{"bf16", 32, 8, 128, 128}, {64, 64, 2}},
+      {{"bf16", 32, 8, 128, 128}, {128, 64, 2}},
+      {{"bf16", 32, 8, 128, 128}, {128, 32, 3}},
+      {{"f16", 32, 8, 64, 64, false}, {64, 64, 2}},
+      {{"bf16", 16, 16, 96, 96}, {64, 64, 2}},
+      {{"bf16", 8, 8, 256, 256}, {64, 32, 2}},
+      {{"bf16", 32, 8, 128, 128}, {64, 32, 2, true}},
+      {{"bf16", 32, 8, 64, 64}, {128, 64, 2, true}},
+      {{"bf16", 32, 4, 128, 128, true, false, true}, {64, 64, 2}},
+      {{"f16", 8, 8, 128, 128, true, false, true, true}, {64, 64, 2}},
+      {{"bf16", 32, 8, 128, 128, true, false, true}, {16, 32, 2, true, true, 512}},
+      {{"bf16", 32, 4, 128, 128, true, false, true}, {16, 64, 2, false, true}},
+      {{"bf16", 64, 8, 96, 96, true, false, true, true}, {16, 32, 3, true, true, 256}},
+      {{"f16", 28, 4, 64, 64, true, false, true}, {16, 64, 2, false, true, 1024}},
+      {{"bf16", 32, 8, 128, 128, true, false, true, false, AttentionText::Mask::queries}, {64, 32, 1}},
+      {{"bf16", 32, 8, 64, 64, true, false, true, false, AttentionText::Mask::heads}, {64, 64, 1}}};
   const ir::GpuTarget target = *ir::find_gpu_target(GetParam());
   for (const Form& form : forms) {
     const search::AttentionTile& t = form.tile;

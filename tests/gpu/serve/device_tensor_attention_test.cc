@@ -25,6 +25,7 @@ struct Attention {
   uint32_t dtype = kBf16;
   std::vector<lathe_attr> attrs = {};
   bool sinks = false, decodes = false;  // one query of each sequence, as hinted
+  bool masked = false;
 };
 
 lathe_attr flag(const char* name) {
@@ -53,6 +54,7 @@ Owned<lathe_graph> graph_of(lathe_context* ctx, const Attention& a) {
   pages.hints = &kPages;
   pages.num_hints = a.decodes ? 1 : 0;
   if (paged) inputs.push_back({{b, pages}, LATHE_DTYPE_I64});
+  if (a.masked) inputs.push_back({{s, t}});
   if (a.sinks) inputs.push_back({{fixed(a.heads)}});
   return single_graph(ctx, a.op, inputs, a.attrs);
 }
@@ -73,6 +75,7 @@ void expect_sizes(lathe_context* ctx, const Attention& a, const lathe_graph* gra
   std::vector<ArgOf> inputs = {{{2, a.heads, s, a.depth}, a.dtype}, kept(a.depth), kept(a.columns)};
   if (cached) inputs.push_back({{2}, LATHE_DTYPE_I32, (paged ? pages * kPage : t) + 1});
   if (paged) inputs.push_back({{2, pages}, LATHE_DTYPE_I64, pages + 1});
+  if (a.masked) inputs.push_back({{s, t}});
   if (a.sinks) inputs.push_back({{a.heads}});
   ArgOf output = inputs[0];
   output.dims.back() = a.columns;
@@ -85,6 +88,7 @@ const Attention kForms[] = {{.attrs = {flag("causal")}},
                             {.attrs = {flag("sinks")}, .sinks = true},
                             {.op = "cached_attention", .attrs = {flag("causal")}},
                             {.op = "paged_attention", .kept = 1, .attrs = {flag("causal"), float_attr("scale", 0.5)}},
+                            {.attrs = {flag("causal")}, .masked = true},
                             {.op = "cached_attention", .heads = 8, .attrs = {flag("causal")}, .decodes = true},
                             {.op = "paged_attention",
                              .heads = 7,
