@@ -56,6 +56,20 @@ bool Lowering::sums_bytes(const Body& list) {
   return steps && std::count_if(list.begin(), list.end(), [](const ir::Stmt& s) { return !is_prefetch(s); }) > 1;
 }
 
+// Whether what the sums of bytes read is on its way from memory, as prefetches ahead of the loops around them tell. It
+// arrives in its order, in which it is then best used.
+bool Lowering::comes_ahead(const Body& list) const {
+  bool out = false;
+  ir::for_each_stmt(list, [&](const ir::Stmt& s) {
+    if (is_prefetch(s)) out |= s.distance != 0;
+    if (s.kind != ir::Stmt::Kind::assign || s.value->type != DType::i32) return;
+    ir::for_each_node(s.value, [&](const ir::ExprNode& n) {
+      if (n.op == Op::k_load) out |= std::find(ahead_.begin(), ahead_.end(), slot_of(n.name)) != ahead_.end();
+    });
+  });
+  return out;
+}
+
 template <class F>
 auto Lowering::at_part(int64_t part, F&& f) {
   const auto at = std::find_if(env_.rbegin(), env_.rend(), [&](const Binding& b) { return b.iter == part_iter_; });

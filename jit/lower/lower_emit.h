@@ -104,6 +104,15 @@ class Emitter {
   // as registers allow (lower_interleave.cc). Registers in `kept` are read later; those in `held` hold values
   // throughout.
   void interleave(std::span<const size_t> begins, std::span<const int> kept, std::span<const int> held);
+  // The same for groups of sums of bytes, after await_groups(): what is to be interleaved within them waits until it is
+  // known whether the groups are.
+  void interleave_groups(std::span<const size_t> begins, std::span<const int> kept, std::span<const int> held);
+  // False if others are awaited already.
+  bool await_groups() {
+    if (waiting_in_ >= 0) return false;
+    waiting_in_ = depth_;
+    return true;
+  }
   void forget_values();  // values known so far: not kept in registers across what follows
   // In a tight block every register counts: where masks take vector registers they are made anew
   // for each use.
@@ -200,6 +209,13 @@ class Emitter {
     if (static_cast<size_t>(slot) >= list.size()) list.resize(static_cast<size_t>(slot) + 1);
     return list[static_cast<size_t>(slot)];
   }
+  // What interleave() is given, and the end of the copies.
+  struct Turns {
+    std::vector<size_t> begins;
+    size_t end = 0;
+    std::vector<int> kept, held;
+  };
+  bool take_turns(const Turns& turns, bool by_weights);
   int fresh();
   Register& content(int reg) { return registers_[static_cast<size_t>(reg)]; }
   const Register& content(int reg) const { return registers_[static_cast<size_t>(reg)]; }
@@ -230,6 +246,8 @@ class Emitter {
   std::vector<int> bases_;          // by operand: its pointer + 1, 0 if none yet
   std::vector<Base> base_;          // by operand: the pointer that stands for it for now
   bool tight_ = false;
+  int waiting_in_ = -1;  // the depth of the frame whose copies wait for their groups
+  std::vector<Turns> waiting_;
   std::vector<int> mask_class_;  // by mask
   KeyTable tail_classes_;
 };

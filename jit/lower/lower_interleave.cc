@@ -3,8 +3,10 @@
 //
 //   a0 a1 a2  b0 b1 b2   ->   a0 b0 a1 b1 a2 b2
 //
-// At most kAbreast at once, fewer where registers do not suffice. Moves instructions, changes none; the caller vouches
-// for memory.
+// At most kAbreast at once, fewer where registers do not suffice. Groups of sums of bytes go in pairs where each has too
+// few sums to hide how long a sum takes; a turn is then all that one vector of weights is used for.
+//
+// Moves instructions, changes none; the caller vouches for memory.
 #include <algorithm>
 #include <array>
 #include <utility>
@@ -15,17 +17,18 @@ namespace lathe::jit {
 namespace {
 
 constexpr size_t kAbreast = 4;
-constexpr int kSpare = 3;  // registers for operands that cannot come from memory
+constexpr int kLeastSums = 5, kMostSums = 11;  // of a group that goes with another one
+constexpr int kSpare = 3;                      // registers for operands that cannot come from memory
 
 // Registers, masks and pointers in one row of numbers ("things").
 class Copies {
  public:
-  Copies(const LeafProgram& program, const Nodes& nodes, std::span<const size_t> begins,
+  Copies(const LeafProgram& program, const Nodes& nodes, std::span<const size_t> begins, size_t end,
          std::pmr::memory_resource* memory)
       : p_(program),
         begins_(begins),
         first_(begins[0]),
-        end_(nodes.size()),
+        end_(end),
         memory_(memory),
         uses_(memory),
         made_(memory),
@@ -70,9 +73,26 @@ class Copies {
     return true;
   }
 
-  // The nodes in order, `abreast` copies at a time.
+  // Sums of bytes that the first copy begins; 0 where a vector of weights is for less than one product of each, so that
+  // turns would be too short for what the next one waits for.
+  int sums() const {
+    std::pmr::vector<uint8_t> summed(writer_.size(), memory_);
+    int begun = 0, products = 0, vectors = 0;
+    for (size_t i = begins_[0]; i < end_of(0); ++i) {
+      const Uses& n = uses(i);
+      vectors += n.vector;
+      if (n.sum < 0) continue;
+      begun += !summed[n.sum];
+      ++products;
+      summed[n.written] = true;
+    }
+    return products < begun * vectors ? 0 : begun;
+  }
+
+  // The nodes in order, `abreast` copies at a time. A turn is one node. Where there are `sums` (0: not
+  // asked for) it goes on until each has got a product, to where other weights are read.
   using Order = std::pmr::vector<uint32_t>;
-  Order order(size_t abreast) const {
+  Order order(size_t abreast, int sums) const {
     Order out(memory_);
     out.reserve(uses_.size());
     std::pmr::vector<size_t> next(begins_.begin(), begins_.end(), memory_);
@@ -86,17 +106,19 @@ class Copies {
         more = false;
         bool stores_before = false;
         for (size_t c = first; c < last; ++c) {
-          if (next[c] < end_of(c)) {
+          int summed = 0;
+          do {
+            if (next[c] == end_of(c)) break;
             more = true;
             const Uses& n = uses(next[c]);
-            bool ready = !(stores_before && n.store);
+            bool ready = !(stores_before && n.store) && !(sums > 0 && summed >= sums && n.vector);
             for (const int t : n) ready &= writer_[t] < 0 || writer_[t] == static_cast<int>(c) || left[t] == 0;
-            if (ready) {
-              if (n.written >= 0) --left[n.written];
-              stores[c] -= n.store;
-              out.push_back(static_cast<uint32_t>(next[c]++));
-            }
-          }
+            if (!ready) break;
+            if (n.written >= 0) --left[n.written];
+            stores[c] -= n.store;
+            summed += n.sum >= 0;
+            out.push_back(static_cast<uint32_t>(next[c]++));
+          } while (sums > 0);
           stores_before |= stores[c] > 0;
         }
       }
@@ -160,9 +182,9 @@ class Copies {
   struct Uses {
     std::array<int, 6> read;
     uint8_t count = 0;
-    bool store = false, constant = false;
-    int written = -1, sum = -1;  // sum: read, of bytes
-    Live inner;                  // of a branch: what its own values occupy at once
+    bool store = false, constant = false, vector = false;  // vector: a load that is no broadcast
+    int written = -1, sum = -1;                            // sum: read, of bytes
+    Live inner;                                            // of a branch: what its own values occupy at once
     void add(int thing) { read[count++] = thing; }
     const int* begin() const { return read.data(); }
     const int* end() const { return read.data() + count; }
@@ -180,6 +202,7 @@ class Copies {
     const LeafOpKind kind = leaf_op_kind(n.inst.op);
     out.store = kind == LeafOpKind::kStore;
     out.constant = n.inst.op == LeafOp::k_constant;
+    out.vector = n.inst.op == LeafOp::k_load;
     if (n.inst.op == LeafOp::k_dot4_u8s8) out.sum = n.inst.src[2];
     if (n.inst.dst >= 0) out.written = kind == LeafOpKind::kMask ? p_.num_vregs + n.inst.dst : n.inst.dst;
     return out;
@@ -267,20 +290,46 @@ void arrange(Nodes& nodes, size_t first, std::pmr::vector<uint32_t>& order) {
 
 void Emitter::interleave(std::span<const size_t> begins, std::span<const int> kept, std::span<const int> held) {
   if (!ok() || tight_ || begins.size() < 2) return;
+  const Turns turns{
+      {begins.begin(), begins.end()}, top().out->size(), {kept.begin(), kept.end()}, {held.begin(), held.end()}};
+  if (waiting_in_ == depth_) {
+    waiting_.push_back(turns);
+  } else {
+    take_turns(turns, false);
+  }
+}
+
+void Emitter::interleave_groups(std::span<const size_t> begins, std::span<const int> kept, std::span<const int> held) {
+  const std::vector<Turns> inner = std::exchange(waiting_, {});
+  waiting_in_ = -1;
+  if (!ok() || tight_) return;
+  const Turns turns{
+      {begins.begin(), begins.end()}, top().out->size(), {kept.begin(), kept.end()}, {held.begin(), held.end()}};
+  if (begins.size() > 1 && take_turns(turns, true)) return;
+  for (const Turns& t : inner) take_turns(t, false);
+  if (begins.size() > 1) take_turns(turns, false);
+}
+
+// False, and nothing moved, where there are no turns to take.
+bool Emitter::take_turns(const Turns& turns, bool by_weights) {
   Nodes& out = *top().out;
-  Copies copies(*program_, out, begins, memory_);
-  if (!copies.independent()) return;
-  const auto outside = copies.outside(held, [&](int reg) { return content(reg).constant >= 0; });
-  for (size_t abreast = std::min(begins.size(), kAbreast); abreast > 1; abreast /= 2) {
-    Copies::Order order = copies.order(abreast);
-    const auto inside = copies.live(order, kept);
+  Copies copies(*program_, out, turns.begins, turns.end, memory_);
+  if (!copies.independent()) return false;
+  const int sums = by_weights ? copies.sums() : 0;
+  if (by_weights && (sums < kLeastSums || sums > kMostSums)) return false;
+  const auto outside = copies.outside(turns.held, [&](int reg) { return content(reg).constant >= 0; });
+  for (size_t abreast = by_weights ? 2 : std::min(turns.begins.size(), kAbreast); abreast > 1; abreast /= 2) {
+    Copies::Order order = copies.order(abreast, sums);
+    const auto inside = copies.live(order, turns.kept);
     const int vectors = inside.vectors + outside.vectors + kSpare, masks = inside.masks + outside.masks;
     if (scarce_masks() ? vectors + masks > program_->vector_registers
                        : vectors > program_->vector_registers || masks > program_->mask_registers) {
       continue;
     }
-    return arrange(out, begins[0], order);
+    arrange(out, turns.begins[0], order);
+    return true;
   }
+  return false;
 }
 
 }  // namespace lathe::jit

@@ -278,6 +278,7 @@ void Lowering::prefetch(const Stmt& p, const Stmt& scope) {
     fail(ir::unsupported("prefetch of {}: an index that is not affine", p.target));
     return;
   }
+  ahead_.push_back(slot);
   for (int line = 0; line < p.lines; ++line) e_.prefetch(*at, p.distance + 64 * line);
 }
 
@@ -331,7 +332,8 @@ void Lowering::unrolled(const Stmt& s) {
   const bool holds_copies = first != s.body.end() && first + 1 == s.body.end() && first->kind == Stmt::Kind::scope &&
                             first->mark == Mark::unroll;
   const int first_register = e_.program().num_vregs;
-  const bool groups = sums_bytes(s.body);
+  const bool groups = sums_bytes(s.body),
+             turns = groups && outer == nullptr && !comes_ahead(s.body) && e_.await_groups();
   const int anew = waits_for_memory(s);
   for (int64_t i = 0; i * width < extent->max && e_.ok(); ++i) {
     const bool plain = masked || extent->bounds.empty();
@@ -360,7 +362,7 @@ void Lowering::unrolled(const Stmt& s) {
     }
   }
   copies_ = nullptr;
-  if (outer != nullptr || begins.size() < 2 || reads_what_it_writes(s.body)) return;
+  if (outer != nullptr || (!turns && (begins.size() < 2 || reads_what_it_writes(s.body)))) return;
   std::vector<int> kept, held;
   for (const auto& [key, cell] : cells_) (cell.reg >= first_register ? kept : held).push_back(cell.reg);
   for (const Reduction& r : reductions_) {
@@ -368,7 +370,9 @@ void Lowering::unrolled(const Stmt& s) {
       for (const auto& [copy, reg] : t.partials) held.push_back(reg);
     }
   }
-  e_.interleave(begins, kept, held);
+  if (!turns) return e_.interleave(begins, kept, held);
+  if (reads_what_it_writes(s.body)) begins.resize(std::min<size_t>(begins.size(), 1));
+  e_.interleave_groups(begins, kept, held);
 }
 
 // Whether a buffer in memory is both read and written.

@@ -214,6 +214,7 @@ class Lowering {
   std::optional<Bytes> moved_bits(const ir::Expr& e, std::optional<int64_t> left);
   Bytes bytes(const ir::Expr& e, bool rough);
   static bool sums_bytes(const Body& list);
+  bool comes_ahead(const Body& list) const;
   template <class F>
   auto at_part(int64_t part, F&& f);
 
@@ -257,6 +258,7 @@ class Lowering {
   std::optional<bool> weights_;  // makes_weights(), once it was asked
   bool hoists_ = false, only_looks_ = false;  // hoist() found something; it computes nothing
   int streams_ = 0;                           // of prefetches, so far
+  std::vector<int> ahead_;                    // operands prefetched from ahead of what loops read, so far
   bool after_mma_ = false;
   int anew_ = -1;  // operand whose whole vectors are loaded for each use; -1: none
 };

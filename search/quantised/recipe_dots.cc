@@ -28,17 +28,17 @@ using namespace ir;  // NOLINT: this file is all IR
 namespace {
 
 constexpr int64_t kBeside = 4;  // quads of a loop's step, vectors or groups side by side
-constexpr int64_t kHurriedRows = 4;
-constexpr int64_t kFewRows = 4, kAheadOfFew = 6144, kAhead = 16384;  // bytes
-constexpr int64_t kNextRows = 8;                                     // taller tiles fetch no faster
-constexpr int64_t kFewFields = 3;                                    // the core follows more streams too badly
-constexpr double kDots = 2, kIssue = 3.5;                            // a cycle
-constexpr double kEnds = 12, kCrowded = 1.5;                         // sums that end together; cycles of one more
-constexpr double kStore = 0.1;                                       // cycles of a vector, beside the dots
-constexpr double kShown = 0.3, kShownNext = 0.1;                     // of what waits behind memory, or the reverse
-constexpr double kNextRate = 0.75;                                   // of memory's, for lines far from those in use
-constexpr double kNear = 70;                                         // bytes a cycle from the second cache, not hidden
-constexpr int64_t kScratchRegisters = 6;                             // of weights and factors in the making
+constexpr int64_t kHurriedRows = 4, kFewRows = 4, kAheadOfFew = 6144, kAhead = 16384;  // bytes
+constexpr int64_t kNextRows = 8, kFewFields = 3;       // taller tiles fetch no faster; more streams are lost
+constexpr double kDots = 2, kIssue = 3.5;              // a cycle
+constexpr double kEnds = 12, kCrowded = 1.5;           // sums that end together; cycles of one more
+constexpr double kStore = 0.1;                         // cycles of a vector, beside the dots
+constexpr double kShown = 0.3, kShownNext = 0.1;       // of what waits behind memory, or the reverse
+constexpr double kNextRate = 0.75;                     // of memory's, for lines far from those in use
+constexpr double kNear = 70;                           // bytes a cycle from the second cache, not hidden
+constexpr int64_t kLeastTurns = 5, kMostTurns = 11;    // sums of groups that take turns
+constexpr double kTurnsIssue = 4.6, kTurnsNear = 400;  // what these reach of the two above
+constexpr int64_t kScratchRegisters = 6;               // of weights and factors in the making
 constexpr int64_t kGroupRegisters = 4, kWeightRegisters = 2;
 constexpr int64_t kOperationBytes = 8, kMostBytes = 18 << 10;
 
@@ -135,6 +135,13 @@ class DotsSketch {
     if (in_parts(k)) return widest_scale(k);
     return g_.group < kLeastScale && g_.block > 1 ? kLeastScale : g_.group;
   }
+  // Whether the code takes two groups of a part in turns, which hides how long sums take (lower_interleave.cc).
+  bool takes_turns(const Setting& k) const {
+    const int64_t sums = k.tile_rows * vectors(k), prefetched = problem_.cold ? -1 : 0;
+    const bool halves = byte_fields() == 1 && bytes_.of.at(bytes_.largest) * 2 <= static_cast<double>(n_ * k_);
+    return halves && in_parts(k) && sums_fit(k) && !g_.weight.rest && k.prefetch == prefetched && sums >= kLeastTurns &&
+           sums <= kMostTurns;
+  }
   // Groups for each multiplication with a scale of the activations.
   int64_t in_one(const Setting& k) const { return in_parts(k) ? scale(k) / g_.group : 1; }
   // Instructions that bring in the activations' scale, for a group, vector and row.
@@ -230,8 +237,9 @@ double DotsSketch::group_cycles(const Setting& k, int64_t tile_rows) const {
   const double chain = quads * 4, crowd = std::max(0.0, v * rows - kEnds) * kCrowded,
                stores = sums_fit(k) ? 0 : v * rows * kStore / static_cast<double>(in_one(k));
   const double weights = bytes_.total / static_cast<double>(n_) / static_cast<double>(k_) * group * v * t_.lanes;
-  return std::max({dots / kDots, group_operations(tile) / kIssue, chain}) + crowd + stores +
-         (weights + rows * group) / kNear;
+  const double issue = takes_turns(tile) ? kTurnsIssue : kIssue, near = takes_turns(tile) ? kTurnsNear : kNear;
+  const double reads = (weights + rows * group) / near;
+  return std::max({dots / kDots, group_operations(tile) / issue, chain}) + crowd + stores + reads;
 }
 
 double DotsSketch::estimate(const Setting& k) const {
@@ -277,9 +285,9 @@ std::optional<DotsSketch::Setting> DotsSketch::standard() const {
     // One row waits for memory, not for the arithmetic that a shared scale saves, and bursts of longer code come later.
     if (problem_.cold && m_ == 1 && k.scale > kLeastScale) return;
     for (const int64_t prefetch : prefetches) {
+      k.prefetch = prefetch;
       // Weights made of several fields leave no slots for sums in memory as well.
       if (prefetch == -1 && (k.tile_rows > kNextRows || (byte_fields() > 1 && !sums_fit(k)))) continue;
-      k.prefetch = prefetch;
       const double cycles = estimate(k);
       if (cycles >= least || !accepts(k).ok()) continue;
       least = cycles;
@@ -294,8 +302,8 @@ std::optional<DotsSketch::Setting> DotsSketch::standard() const {
 }
 
 Status DotsSketch::write(Script& s, const Setting& k) const {
-  s.move("quantize_activations {} group={} scale={}{} as kg", p_.k->iter, g_.group, scale(k),
-         in_parts(k) ? " sums=scales" : "");
+  const char* sums = in_parts(k) ? " sums=scales" : "";
+  s.move("quantize_activations {} group={} scale={}{} as kg", p_.k->iter, g_.group, scale(k), sums);
   write_rows(s, k);
   write_tiles(s, k);
   return {};

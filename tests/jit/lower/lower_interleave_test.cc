@@ -132,6 +132,63 @@ TEST(Interleave, SumsOfBytesThatGoOnStay) {
   }
 }
 
+// Two groups of so many sums of bytes each, two vectors of weights for each of them, and what is done with the sums.
+void groups_of_sums(Bench& b, int sums) {
+  EXPECT_TRUE(b.e.await_groups());
+  EXPECT_FALSE(b.e.await_groups()) << "awaited already";
+  for (int n = 0; n < 2; ++n) {
+    b.copy();
+    std::vector<int> sum;
+    Access start = b.at(1, 0);
+    start.lane = {};
+    for (int i = 0; i < sums; ++i) {
+      start.base.bytes = 4 * (n * sums + i);
+      sum.push_back(b.e.load(start, -1));
+    }
+    for (int w = 0; w < 2; ++w) {
+      const int weights = b.e.load(b.at(0, 128 * n + 64 * w), -1);
+      for (int& s : sum) s = b.e.op(LeafOp::k_dot4_u8s8, {weights, weights, s});
+    }
+    // Copies within the group, which wait.
+    std::vector<size_t> inner;
+    for (const int s : sum) {
+      inner.push_back(b.e.mark().node);
+      const int root = b.e.op(LeafOp::k_sqrt, {s});
+      b.e.store(b.at(2, 64 * (n * sums + static_cast<int>(inner.size()))), b.e.op(LeafOp::k_mul, {root, root}), -1);
+    }
+    b.e.interleave(inner, {}, {});
+  }
+}
+
+TEST(InterleaveGroups, WeightsInTurn) {
+  Bench b;
+  groups_of_sums(b, 8);
+  const std::vector<std::string> before = b.order();
+  b.e.interleave_groups(b.begins, {}, {});
+  const std::vector<std::string> after = b.order();
+  const size_t group = before.size() / 2, turn = 8 + 1 + 8;  // sums, weights, products
+  for (size_t i = 0; i < turn; ++i) {
+    EXPECT_EQ(after[i], before[i]);
+    EXPECT_EQ(after[turn + i], before[group + i]) << "the other group's";
+  }
+  for (size_t i = 2 * turn; i < turn + group; ++i) EXPECT_EQ(after[i], before[i - turn]) << "then the rest of both";
+  for (size_t i = turn + group; i < 2 * group; ++i) EXPECT_EQ(after[i], before[i]);
+  EXPECT_TRUE(b.e.await_groups()) << "nothing is awaited afterwards";
+}
+
+TEST(InterleaveGroups, OthersAreInterleavedWithin) {
+  for (const auto& [sums, registers] : {std::pair{12, 26}, std::pair{8, 16}}) {
+    Bench b(registers);
+    groups_of_sums(b, sums);
+    const std::vector<std::string> before = b.order();
+    b.e.interleave_groups(b.begins, {}, {});
+    const std::vector<std::string> after = b.order();
+    const size_t ends = static_cast<size_t>(3 * sums + 2);
+    for (size_t i = 0; i < ends; ++i) EXPECT_EQ(after[i], before[i]) << sums;
+    EXPECT_EQ(after[ends + 1], before[ends + 3]) << "the second of the copies within";
+  }
+}
+
 TEST(Interleave, OnlyAsFarAsRegistersGo) {
   Bench b(4);
   for (int n = 0; n < 4; ++n) chain(b, n);
