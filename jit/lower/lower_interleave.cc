@@ -77,16 +77,17 @@ class Copies {
   // turns would be too short for what the next one waits for.
   int sums() const {
     std::pmr::vector<uint8_t> summed(writer_.size(), memory_);
-    int begun = 0, products = 0, vectors = 0;
+    int begun = 0, products = 0, vectors = 0, weights = 0;
     for (size_t i = begins_[0]; i < end_of(0); ++i) {
       const Uses& n = uses(i);
       vectors += n.vector;
       if (n.sum < 0) continue;
+      weights = vectors;  // later ones are scales
       begun += !summed[n.sum];
       ++products;
       summed[n.written] = true;
     }
-    return products < begun * vectors ? 0 : begun;
+    return products < begun * weights ? 0 : begun;
   }
 
   // The nodes in order, `abreast` copies at a time. A turn is one node. Where there are `sums` (0: not

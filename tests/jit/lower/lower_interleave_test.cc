@@ -149,11 +149,12 @@ void groups_of_sums(Bench& b, int sums) {
       const int weights = b.e.load(b.at(0, 128 * n + 64 * w), -1);
       for (int& s : sum) s = b.e.op(LeafOp::k_dot4_u8s8, {weights, weights, s});
     }
+    const int scale = b.e.load(b.at(0, 512 + 64 * n), -1);
     // Copies within the group, which wait.
     std::vector<size_t> inner;
     for (const int s : sum) {
       inner.push_back(b.e.mark().node);
-      const int root = b.e.op(LeafOp::k_sqrt, {s});
+      const int root = b.e.op(LeafOp::k_mul, {s, scale});
       b.e.store(b.at(2, 64 * (n * sums + static_cast<int>(inner.size()))), b.e.op(LeafOp::k_mul, {root, root}), -1);
     }
     b.e.interleave(inner, {}, {});
@@ -166,13 +167,15 @@ TEST(InterleaveGroups, WeightsInTurn) {
   const std::vector<std::string> before = b.order();
   b.e.interleave_groups(b.begins, {}, {});
   const std::vector<std::string> after = b.order();
-  const size_t group = before.size() / 2, turn = 8 + 1 + 8;  // sums, weights, products
-  for (size_t i = 0; i < turn; ++i) {
-    EXPECT_EQ(after[i], before[i]);
-    EXPECT_EQ(after[turn + i], before[group + i]) << "the other group's";
+  const size_t group = before.size() / 2;
+  std::vector<std::string> expected;
+  size_t begin = 0;
+  for (const size_t end : {size_t{8 + 1 + 8}, size_t{8 + 2 * (1 + 8)}, group}) {  // to the next weights, to the scale
+    for (const size_t copy : {size_t{0}, group})
+      for (size_t i = begin; i < end; ++i) expected.push_back(before[copy + i]);
+    begin = end;
   }
-  for (size_t i = 2 * turn; i < turn + group; ++i) EXPECT_EQ(after[i], before[i - turn]) << "then the rest of both";
-  for (size_t i = turn + group; i < 2 * group; ++i) EXPECT_EQ(after[i], before[i]);
+  EXPECT_EQ(after, expected);
   EXPECT_TRUE(b.e.await_groups()) << "nothing is awaited afterwards";
 }
 
@@ -183,7 +186,7 @@ TEST(InterleaveGroups, OthersAreInterleavedWithin) {
     const std::vector<std::string> before = b.order();
     b.e.interleave_groups(b.begins, {}, {});
     const std::vector<std::string> after = b.order();
-    const size_t ends = static_cast<size_t>(3 * sums + 2);
+    const size_t ends = static_cast<size_t>(3 * sums + 3);
     for (size_t i = 0; i < ends; ++i) EXPECT_EQ(after[i], before[i]) << sums;
     EXPECT_EQ(after[ends + 1], before[ends + 3]) << "the second of the copies within";
   }
