@@ -3,8 +3,8 @@
 //
 //   a0 a1 a2  b0 b1 b2   ->   a0 b0 a1 b1 a2 b2
 //
-// At most kAbreast at once, fewer where registers do not suffice. Groups of sums of bytes go in pairs where each has too
-// few sums to hide how long a sum takes; a turn is then all that one vector of weights is used for.
+// At most kAbreast at once, fewer where registers do not suffice. Groups of sums of bytes go in pairs where each has
+// too few sums to hide how long a sum takes; a turn is then all that one vector of weights is used for.
 //
 // Moves instructions, changes none; the caller vouches for memory.
 #include <algorithm>

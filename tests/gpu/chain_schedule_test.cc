@@ -1,5 +1,5 @@
 // From chains to Schedules and launches: values stay, what is proven is proven, texts are as written here.
-#include "search/gpu/chain_schedule.h"
+#include "search/gpu/rows/chain_schedule.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

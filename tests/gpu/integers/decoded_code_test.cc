@@ -110,7 +110,7 @@ TEST_P(DecodedMatrix, CompilesWithoutSpills) {
     if (!all && !some) continue;
     for (const int64_t rows : {1, 8, 100}) {
       if (!some && rows == 8) continue;
-      // Bytes of a chunk lie together, and are loaded 16 at once where blocks begin at multiples of that; packed, all do.
+      // Bytes of a chunk lie together, and are loaded 16 at once where all blocks begin so; packed, all do.
       const ir::Kernel naive = quantised_product(f.name, 64, 4096, ir::DType::bf16);
       const bool packs = f.place == ops::FieldsIn::kBlocks;
       const bool wide = rows < 9 && (f.name == "q4_k" || f.name == "nbits_4");

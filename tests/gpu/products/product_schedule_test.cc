@@ -13,7 +13,7 @@
 #include "search/cut/safe_kernel.h"
 #include "search/gpu/choice/device_candidates.h"
 #include "search/gpu/gemv_schedule.h"
-#include "search/gpu/transpose_schedule.h"
+#include "search/gpu/rows/transpose_schedule.h"
 #include "tests/gpu/chains.h"
 #include "tests/gpu/emulated.h"
 

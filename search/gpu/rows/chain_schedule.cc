@@ -1,5 +1,5 @@
 // See chain_schedule.h.
-#include "search/gpu/chain_schedule.h"
+#include "search/gpu/rows/chain_schedule.h"
 
 #include <algorithm>
 #include <bit>

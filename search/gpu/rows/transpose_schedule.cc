@@ -1,5 +1,5 @@
 // See transpose_schedule.h.
-#include "search/gpu/transpose_schedule.h"
+#include "search/gpu/rows/transpose_schedule.h"
 
 #include <algorithm>
 
