@@ -302,8 +302,10 @@ void MatmulSketch::write_sums(Script& s, const Setting& k, const char* at, const
   const std::string sums = parts ? kPartSums : p_.product->target;
   s.move("create_temporary {} ct at={} mode=accumulate", sums, at);
   s.move("move_to_register ct {}", at);
-  if (!parts) s.move("move_to_stack {} {}", sums, k.column_block != 0 ? "nb" : "n0");
-  if (k.column_block > k.panel_columns && k.tile_rows > kFewSums) gather_sums(s, k);
+  if (!parts) {
+    s.move("move_to_stack {} {}", sums, k.column_block != 0 ? "nb" : "n0");
+    if (k.column_block > k.panel_columns && k.tile_rows > kFewSums) gather_sums(s, k);
+  }
   std::vector<std::pair<std::string, std::string>> copies;
   if (const Stmt* tile = find_scope(s.kernel(), at)) {
     for (const Stmt& child : tile->body) {
@@ -321,15 +323,14 @@ void MatmulSketch::write_sums(Script& s, const Setting& k, const char* at, const
   }
 }
 
-// The sums of a block of columns, tile by tile: rows of a block that is a page wide share the sets of L1. A last block
-// that is shorter lies plainly.
+// The sums of a block of columns, tile by tile: rows of a block that is a page wide share the sets of L1. Those of
+// batches, and a last block that is shorter, lie plainly.
 void MatmulSketch::gather_sums(Script& s, const Setting& k) const {
-  const std::string& sums = p_.product->target;
-  const size_t last = p_.product->index.size() - 1;
+  const std::vector<Expr>& index = p_.product->index;
+  if (index.size() != 2 || !uses(index[0], p_.m->iter) || !uses(index[1], p_.n->iter)) return;
   if (!proves_divisible(columns(k), k.column_block, Ranges(problem_.kernel))) return;
-  if (last < 1 || !uses(p_.product->index[last], p_.n->iter) || !uses(p_.product->index[last - 1], p_.m->iter)) return;
-  s.move("tile_buffer {} {} {}", sums, last, k.panel_columns);
-  s.move("swap_dims {} {} {}", sums, last - 1, last);
+  s.move("tile_buffer {} 1 {}", p_.product->target, k.panel_columns);
+  s.move("swap_dims {} 0 1", p_.product->target);
 }
 
 // Few rows by few columns and a long K: parts of K that are summed apart, so that threads have something to share, and
