@@ -207,13 +207,13 @@ typedef struct lathe_data_type {
   uint16_t lanes;
 } lathe_data_type;
 
-/* A size in elements: fixed if min == max, else any multiple of multiple_of in [min, max]; 0 <= min <= max. A dynamic
- * size has a symbol, which has the same value everywhere in the graph, and 0 is always allowed. hints (at most 256) are
- * values worth tuning for; weight is their relative frequency. */
 typedef struct lathe_hint {
   int64_t value;
-  double weight;
+  double weight; /* the value's relative frequency */
 } lathe_hint;
+/* A size in elements: fixed if min == max, else any multiple of multiple_of in [min, max]; 0 <= min <= max. A dynamic
+ * size has a symbol, which has the same value everywhere in the graph, and 0 is always allowed. hints (at most 256) are
+ * values worth tuning for. */
 typedef struct lathe_dim {
   int64_t min, max;
   int64_t multiple_of; /* 0 means 1 */
@@ -235,7 +235,7 @@ typedef struct lathe_tensor_desc {
   uint32_t reserved;
   lathe_data_type data_type; /* the element type in DLPack's form, instead of dtype; all 0: dtype */
   uint32_t reserved2;
-  const char* const* stride_symbols; /* NULL, or ndim of NULL or a symbol, whose size multiplies the stride */
+  const char* const* stride_symbols; /* NULL, or ndim of them: NULL, or the symbol of a size that strides[i] is times */
 } lathe_tensor_desc;
 #define LATHE_TENSOR_DESC_INIT \
   {(uint32_t)sizeof(lathe_tensor_desc), 1, NULL, 0, 0, NULL, NULL, 0, 0, {0, 0, 0}, 0, NULL}
@@ -307,10 +307,10 @@ enum {
 typedef struct lathe_policy {
   uint32_t struct_size, version;
   /* lathe_wait. NOW: the stored Schedule, else the default Schedule by the fast generator, which takes about a
-   * millisecond of the caller's CPU time (counter first_resolve_cpu_ns). Where the kernel packs constants, the first
-   * call with unpacked ones compiles code for them. NOW never waits for another caller's work.
-   * TUNED: tuned by measurement for the hinted dims, within deadline_ns. At the deadline, or without a measuring
-   * worker, it serves as NOW with info.miss_reason "budget" or "no_worker".
+   * millisecond of the caller's CPU time (counter first_resolve_cpu_ns). A first call near a hint with another default,
+   * or with unpacked constants that the kernel packs, compiles code, unless lathe_seal did. NOW never waits for another
+   * caller's work. TUNED: tuned by measurement for the hinted dims, within deadline_ns. At the deadline, or without a
+   * measuring worker, it serves as NOW with info.miss_reason "budget" or "no_worker".
    * STORED: LATHE_STATUS_MISS unless stored. */
   uint32_t wait;
   uint32_t allowed;       /* LATHE_CLASS_* bits; 0: reassociate and contract */
@@ -318,8 +318,8 @@ typedef struct lathe_policy {
   uint64_t max_workspace; /* bytes; a kernel that needs more at the hinted dims is UNSUPPORTED; 0: no limit */
   int32_t threads;        /* 0..256, as many as execute will use; 0 means 1 */
   uint32_t cold;          /* 1: constants come from memory at each call (decode); 0: hot */
-  /* 0: the CPU; n: CUDA device n - 1 (docs/gpu.md). On a GPU, NOW and STORED serve what is stored, TUNED also compiles;
-   * threads and cold have no meaning. With a background thread, what NOW misses is compiled on it. */
+  /* 0: the CPU; n: CUDA device n - 1 (docs/gpu.md). On a GPU, NOW and STORED serve what is stored, TUNED also compiles
+   * but measures nothing; threads and cold have no meaning. A background thread compiles what NOW misses. */
   uint32_t device;
   uint32_t reserved;
 } lathe_policy;

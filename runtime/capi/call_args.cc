@@ -133,8 +133,11 @@ Status plan_stride(const CallPlan& plan, const ops::TensorDesc& t, size_t d, Arg
         .with_arg(fmt::format("{}.strides[{}]", t.name, d));
   a.strides[d] = stride->coeff;
   a.stride_symbol[d] = -1;
-  for (size_t s = 0; s < plan.symbols.size() && !stride->symbols.empty(); ++s)
-    if (plan.symbols[s].name == stride->symbols[0]) a.stride_symbol[d] = static_cast<int8_t>(s);
+  if (stride->symbols.empty()) return {};
+  const auto at = std::find_if(plan.symbols.begin(), plan.symbols.end(),
+                               [&](const ir::Symbol& s) { return s.name == stride->symbols[0]; });
+  if (at == plan.symbols.end()) return ir::internal_error("a stride of {} is {}", t.name, ir::print(t.strides[d]));
+  a.stride_symbol[d] = static_cast<int8_t>(at - plan.symbols.begin());
   return {};
 }
 

@@ -6,15 +6,8 @@
 #include <algorithm>
 #include <functional>
 
-#include "ir/analysis/analysis.h"
 #include "jit/cuda/cuda_text.h"
-#include "jit/cuda/lower/lower_device.h"
-#include "search/cut/launch_cut.h"
-#include "search/gpu/tensor/hopper_schedule.h"
-#include "tests/gpu/chains.h"
-#include "tests/gpu/emulated.h"
-#include "tests/gpu/memory/mutations.h"
-#include "tests/gpu/tensor/tensor_products.h"
+#include "tests/gpu/tensor/group_programs.h"
 
 namespace lathe::test {
 namespace {
@@ -25,44 +18,17 @@ using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using Kind = DeviceStmt::Kind;
 
-struct Made {
-  ir::Kernel kernel;
-  DeviceProgram program;
-};
-Made made(bool turn_a, bool turn_b, const search::GroupTile& tile = {128, 128, 64, 3}) {
-  const search::GeneralKernel general = search::general_kernel(kernel_of(tensor_product("bf16", turn_a, turn_b)));
-  const auto scheduled = search::hopper_schedule(general, tile);
-  EXPECT_TRUE(scheduled.ok()) << scheduled.status().to_string();
-  const auto cut = search::cut_launches(scheduled->kernel);
-  EXPECT_TRUE(cut.ok()) << cut.status().to_string();
-  const auto program = jit::lower_device(cut->leaves[0]);
-  EXPECT_TRUE(program.ok()) << program.status().to_string();
-  return {scheduled->kernel, program.value()};
-}
-// Rows, columns, terms: all of a multiple of 8, so that operands have maps; six steps and some terms more, or fewer
-// steps than the ring has places.
-const ir::SymbolValues kSizes = {{"D0", 72}, {"D1", 64}, {"D2", 424}}, kFew = {{"D0", 72}, {"D1", 64}, {"D2", 128}};
-constexpr double kBound = 1.0 / 128;
-std::string failure(const DeviceProgram& p, const ir::Kernel& kernel) {
-  const std::string why = failure_of(p, kernel, kSizes, kBound);
-  return why.empty() ? failure_of(p, kernel, kFew, kBound) : why;
+GroupProgram made(bool turn_a, bool turn_b, const search::GroupTile& tile = {128, 128, 64, 3}) {
+  return group_program(turn_a, turn_b, tile);
 }
 
-DeviceStmt* find(DeviceProgram& p, Kind kind, int which) {
-  DeviceStmt* out = nullptr;
-  visit(p.body, kind, [&](std::vector<DeviceStmt>& list, size_t i) {
-    if (which-- == 0) out = &list[i];
-  });
-  return out;
-}
 template <class F>
 void change_all(DeviceProgram& p, Kind kind, const F& f) {
   visit(p.body, kind, [&](std::vector<DeviceStmt>& list, size_t i) { f(list[i]); });
 }
-void add(ir::Expr& e, int64_t n) { e = e + ir::Expr(n); }
 
 TEST(BoxCode, IsWrittenOut) {
-  const Made m = made(false, true, {128, 64, 64, 4});
+  const GroupProgram m = made(false, true, {128, 64, 64, 4});
   const std::string text = print(m.program);
   EXPECT_THAT(text, HasSubstr("(p0: bf16 in, p1: bf16 in, p2: bf16 out, e0, e1, e2, mapped)\n"));
   EXPECT_THAT(text,
@@ -150,9 +116,9 @@ TEST(BoxCode, EveryRuleRefuses) {
 
 // Each statement that synchronises left out, found by the emulator and without it.
 void expect_needed(std::initializer_list<Kind> kinds) {
-  const Made sound = made(true, false, {128, 64, 64, 3});
+  const GroupProgram sound = made(true, false, {128, 64, 64, 3});
   PlantedBugs bugs;
-  bugs.leave_out(sound.program, kinds, [&](const DeviceProgram& p) { return failure(p, sound.kernel); });
+  bugs.leave_out(sound.program, kinds, [&](const DeviceProgram& p) { return ring_failure(p, sound.kernel); });
 }
 TEST(BoxCode, EveryStatementOnRingsIsNeeded) {
   expect_needed({Kind::open_rings, Kind::expect, Kind::arrive, Kind::await_ring, Kind::box});
@@ -163,7 +129,7 @@ TEST(BoxCode, EveryOtherSynchronisationIsNeeded) {
 
 // Mistakes in rings and boxes, which show in results or stop the emulator.
 TEST(BoxCode, PlantedMistakesAreFound) {
-  const Made sound = made(true, false);
+  const GroupProgram sound = made(true, false);
   const std::pair<const char*, std::function<void(DeviceProgram&)>> mistakes[] = {
       {"too few bytes", [](DeviceProgram& p) { change_all(p, Kind::expect, [](DeviceStmt& s) { s.bytes /= 2; }); }},
       {"too many bytes", [](DeviceProgram& p) { find(p, Kind::expect, 0)->bytes += 16; }},
@@ -195,7 +161,7 @@ TEST(BoxCode, PlantedMistakesAreFound) {
        }},
   };
   PlantedBugs bugs;
-  bugs.make_each(sound.program, mistakes, [&](const DeviceProgram& p) { return failure(p, sound.kernel); });
+  bugs.make_each(sound.program, mistakes, [&](const DeviceProgram& p) { return ring_failure(p, sound.kernel); });
   // What runs ahead of products shows without running, too.
   for (const auto& [name, plant] : mistakes) {
     DeviceProgram broken = sound.program;

@@ -6,15 +6,8 @@
 #include <algorithm>
 #include <functional>
 
-#include "ir/analysis/analysis.h"
 #include "jit/cuda/cuda_text.h"
-#include "jit/cuda/lower/lower_device.h"
-#include "search/cut/launch_cut.h"
-#include "search/gpu/tensor/hopper_schedule.h"
-#include "tests/gpu/chains.h"
-#include "tests/gpu/emulated.h"
-#include "tests/gpu/memory/mutations.h"
-#include "tests/gpu/tensor/tensor_products.h"
+#include "tests/gpu/tensor/group_programs.h"
 
 namespace lathe::test {
 namespace {
@@ -26,28 +19,11 @@ using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using Kind = DeviceStmt::Kind;
 
-struct Made {
-  ir::Kernel kernel;
-  DeviceProgram program;
-};
-Made made(bool turn_a, bool turn_b, const search::GroupTile& tile = {128, 64, 64}) {
-  const search::GeneralKernel general = search::general_kernel(kernel_of(tensor_product("bf16", turn_a, turn_b)));
-  const auto scheduled = search::hopper_schedule(general, tile);
-  EXPECT_TRUE(scheduled.ok()) << scheduled.status().to_string();
-  const auto cut = search::cut_launches(scheduled->kernel);
-  EXPECT_TRUE(cut.ok()) << cut.status().to_string();
-  return {scheduled->kernel, jit::lower_device(cut->leaves[0]).value()};
+GroupProgram made(bool turn_a, bool turn_b, const search::GroupTile& tile = {128, 64, 64}) {
+  return group_program(turn_a, turn_b, tile);
 }
 const ir::SymbolValues kSizes = {{"D0", 100}, {"D1", 64}, {"D2", 229}};  // rows, columns, terms
-constexpr double kBound = 1.0 / 128;
 
-DeviceStmt* find(DeviceProgram& p, Kind kind, int which) {
-  DeviceStmt* out = nullptr;
-  visit(p.body, kind, [&](std::vector<DeviceStmt>& list, size_t i) {
-    if (which-- == 0) out = &list[i];
-  });
-  return out;
-}
 DeviceStmt& product(DeviceProgram& p) { return *find(p, Kind::warp, 0); }
 
 // Of a wait, a fence and a barrier.
@@ -57,7 +33,7 @@ void wait_behind_barrier(std::vector<DeviceStmt>& list, size_t i) {
 }
 
 TEST(GroupCode, IsWrittenOut) {
-  const Made m = made(false, true);
+  const GroupProgram m = made(false, true);
   const std::string text = print(m.program);
   EXPECT_THAT(text, HasSubstr("program leaf threads 256 (p0: bf16 in, p1: bf16 in, p2: bf16 out, e0, e1, e2)\n"
                               "  local r0[32]\n"));
@@ -160,16 +136,16 @@ TEST(GroupCode, EveryRuleRefuses) {
 TEST(GroupCode, EverySynchronisationIsNeeded) {
   PlantedBugs bugs;
   for (const bool turned : {false, true}) {
-    const Made sound = made(turned, !turned);
+    const GroupProgram sound = made(turned, !turned);
     bugs.leave_out(sound.program,
                    {Kind::fence_sums, Kind::fence_shared, Kind::commit_products, Kind::await_products, Kind::barrier},
-                   [&](const DeviceProgram& p) { return failure_of(p, sound.kernel, kSizes, kBound); });
+                   [&](const DeviceProgram& p) { return failure_of(p, sound.kernel, kSizes, kGroupBound); });
   }
 }
 
 // Mistakes in who has what and in how factors lie, which show in results or stop the emulator.
 TEST(GroupCode, PlantedMistakesAreFound) {
-  const Made sound = made(true, false);
+  const GroupProgram sound = made(true, false);
   const std::pair<const char*, std::function<void(DeviceProgram&)>> mistakes[] = {
       {"a not swizzled as it is stored", [](DeviceProgram& p) { p.shared[0].swizzled = false; }},
       {"a read along its lines", [](DeviceProgram& p) { product(p).tiles[0].across = false; }},
@@ -197,7 +173,7 @@ TEST(GroupCode, PlantedMistakesAreFound) {
   };
   PlantedBugs bugs;
   bugs.make_each(sound.program, mistakes,
-                 [&](const DeviceProgram& p) { return failure_of(p, sound.kernel, kSizes, kBound); });
+                 [&](const DeviceProgram& p) { return failure_of(p, sound.kernel, kSizes, kGroupBound); });
 }
 
 TEST(GroupCode, NoConflictsOfBanks) {

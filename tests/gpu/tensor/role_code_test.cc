@@ -7,15 +7,8 @@
 #include <functional>
 #include <utility>
 
-#include "ir/analysis/analysis.h"
 #include "jit/cuda/cuda_text.h"
-#include "jit/cuda/lower/lower_device.h"
-#include "search/cut/launch_cut.h"
-#include "search/gpu/tensor/hopper_schedule.h"
-#include "tests/gpu/chains.h"
-#include "tests/gpu/emulated.h"
-#include "tests/gpu/memory/mutations.h"
-#include "tests/gpu/tensor/tensor_products.h"
+#include "tests/gpu/tensor/group_programs.h"
 
 namespace lathe::test {
 namespace {
@@ -26,36 +19,10 @@ using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using Kind = DeviceStmt::Kind;
 
-struct Made {
-  ir::Kernel kernel;
-  DeviceProgram program;
-};
-Made made(bool turn_a, bool turn_b, const search::GroupTile& tile = {128, 64, 64, 3, 0, true}) {
-  const search::GeneralKernel general = search::general_kernel(kernel_of(tensor_product("bf16", turn_a, turn_b)));
-  const auto scheduled = search::hopper_schedule(general, tile);
-  EXPECT_TRUE(scheduled.ok()) << scheduled.status().to_string();
-  const auto cut = search::cut_launches(scheduled->kernel);
-  EXPECT_TRUE(cut.ok()) << cut.status().to_string();
-  const auto program = jit::lower_device(cut->leaves[0]);
-  EXPECT_TRUE(program.ok()) << program.status().to_string();
-  return {scheduled->kernel, program.value()};
-}
-// Rows, columns, terms: all of a multiple of 8, so that operands have maps; the ring goes round twice and more, or less
-// than once.
-const ir::SymbolValues kSizes = {{"D0", 72}, {"D1", 64}, {"D2", 424}}, kFew = {{"D0", 72}, {"D1", 64}, {"D2", 128}};
-constexpr double kBound = 1.0 / 128;
-std::string failure(const DeviceProgram& p, const ir::Kernel& kernel) {
-  const std::string why = failure_of(p, kernel, kSizes, kBound);
-  return why.empty() ? failure_of(p, kernel, kFew, kBound) : why;
+GroupProgram made(bool turn_a, bool turn_b, const search::GroupTile& tile = {128, 64, 64, 3, 0, true}) {
+  return group_program(turn_a, turn_b, tile);
 }
 
-DeviceStmt* find(DeviceProgram& p, Kind kind, int which) {
-  DeviceStmt* out = nullptr;
-  visit(p.body, kind, [&](std::vector<DeviceStmt>& list, size_t i) {
-    if (which-- == 0) out = &list[i];
-  });
-  return out;
-}
 // Of those on the ring of that number.
 template <class F>
 void change_all(DeviceProgram& p, Kind kind, int ring, const F& f) {
@@ -63,11 +30,10 @@ void change_all(DeviceProgram& p, Kind kind, int ring, const F& f) {
     if (list[i].ring == ring) f(list[i]);
   });
 }
-void add(ir::Expr& e, int64_t n) { e = e + ir::Expr(n); }
 constexpr int kFilled = 0, kRead = 1;
 
 TEST(RoleCode, IsWrittenOut) {
-  const Made m = made(false, true, {128, 256, 256, 4, 0, true});
+  const GroupProgram m = made(false, true, {128, 256, 256, 4, 0, true});
   const std::string text = print(m.program);
   EXPECT_THAT(text, HasSubstr("program leaf threads 384 "));
   EXPECT_THAT(text, HasSubstr("  ring f0[4] arrivals select(mapped != 0, 1, 128)\n  ring e0[4] arrivals 8 read f0\n"));
@@ -157,9 +123,9 @@ TEST(RoleCode, EveryRuleRefuses) {
 
 // Each statement that synchronises left out, found by the emulator and without it.
 void expect_needed(std::initializer_list<Kind> kinds) {
-  const Made sound = made(true, false);
+  const GroupProgram sound = made(true, false);
   PlantedBugs bugs;
-  bugs.leave_out(sound.program, kinds, [&](const DeviceProgram& p) { return failure(p, sound.kernel); });
+  bugs.leave_out(sound.program, kinds, [&](const DeviceProgram& p) { return ring_failure(p, sound.kernel); });
 }
 TEST(RoleCode, EveryStatementOnRingsIsNeeded) {
   expect_needed({Kind::open_rings, Kind::expect, Kind::arrive, Kind::await_ring, Kind::box});
@@ -170,7 +136,7 @@ TEST(RoleCode, EveryOtherSynchronisationIsNeeded) {
 
 // Mistakes between roles, which stop the emulator or show in results; the verifier finds all of them, too.
 TEST(RoleCode, PlantedMistakesAreFound) {
-  const Made sound = made(true, false);
+  const GroupProgram sound = made(true, false);
   const std::pair<const char*, std::function<void(DeviceProgram&)>> mistakes[] = {
       {"one arrival of readers too many", [](DeviceProgram& p) { add(p.rings[kRead].arrivals, 1); }},
       {"readers of one group count", [](DeviceProgram& p) { p.rings[kRead].arrivals = ir::Expr(4); }},
@@ -195,7 +161,7 @@ TEST(RoleCode, PlantedMistakesAreFound) {
        }},
   };
   PlantedBugs bugs;
-  bugs.make_each(sound.program, mistakes, [&](const DeviceProgram& p) { return failure(p, sound.kernel); });
+  bugs.make_each(sound.program, mistakes, [&](const DeviceProgram& p) { return ring_failure(p, sound.kernel); });
   for (const auto& [name, plant] : mistakes) {
     DeviceProgram broken = sound.program;
     plant(broken);
