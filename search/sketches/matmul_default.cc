@@ -26,9 +26,10 @@ constexpr int64_t kDepthOfRow = 8;     // as many for each row of A: sums come a
 
 // Of a default where M varies and a caller waits for its code. Four rows by two vectors keep two pipes of latency four
 // busy. A B that every call transposes is worth more code: each panel that a call adds reads all rows of A again. So
-// are groups: their rows are few for a weight from memory, and each tile reads its panel again.
-constexpr int64_t kMostRows = 4, kMostGroupRows = 8;
-constexpr int64_t kMostCode = 660, kMostTransposingCode = 1070, kMostGroupCode = 1300;
+// are groups, and calls of few rows: a weight comes from memory, and each tile reads its panel again. So are sums of pairs
+// in blocks of K, where one panel's are too few for their latency.
+constexpr int64_t kMostRows = 4, kMostTallRows = 8;
+constexpr int64_t kMostCode = 660, kMostTransposingCode = 1070, kMostTallCode = 1300;
 
 // Instructions to be made for a tile and all lower ones, about: for each sum its start, four steps and the rest of K,
 // and its way out; and for moving B, 64 of a square: one for each vector of a panel that is transposed, one for whole
@@ -49,9 +50,10 @@ int64_t MatmulSketch::code_of(const Setting& k) const {
 // slow, blocks of K stay in L1 until all tiles have had them.
 std::optional<MatmulSketch::Setting> MatmulSketch::standard() const {
   const bool little = !problem_.unhurried && !is_const_int(p_.m->extent);
-  const bool groups = problem_.kernel.family == "experts";
-  const int64_t most_rows = !little ? t_.vector_registers : groups ? kMostGroupRows : kMostRows;
-  const int64_t most_code = groups ? kMostGroupCode : panels_ == Panels::transposed ? kMostTransposingCode : kMostCode;
+  const bool tall =
+      problem_.kernel.family == "experts" || m_ <= kMostTallRows || (step_ > 1 && !integers_ && k_ > kDeepest);
+  const int64_t most_rows = !little ? t_.vector_registers : tall ? kMostTallRows : kMostRows;
+  const int64_t most_code = tall ? kMostTallCode : panels_ == Panels::transposed ? kMostTransposingCode : kMostCode;
   using Values = std::vector<int64_t>;
   // Of those that the search varies, the values that are looked at.
   const auto few = [&](int64_t Setting::* field, const Values& looked_at) {

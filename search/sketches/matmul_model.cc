@@ -1,5 +1,4 @@
-// See matmul_model.h. The figures below are those of current cores (two multiply-add pipes, two load ports, a sum ready
-// after four cycles); the text at each says what it stands for.
+// See matmul_model.h. The figures below are those of current cores (two multiply-add pipes, two load ports); the text at each says what it stands for.
 #include "search/sketches/matmul_model.h"
 
 #include <algorithm>
@@ -10,10 +9,9 @@ namespace lathe::search {
 
 namespace {
 
-constexpr double kPipes = 2, kLoads = 1.85,
-                 kLatency = 4;   // multiply-adds, and loads in practice, a cycle; cycles until a sum can be added to
-constexpr double kWindow = 448;  // operations between the oldest unfinished one and the newest
-constexpr double kFar = 24;      // bytes a cycle from the last cache to one core
+constexpr double kPipes = 2, kLoads = 1.85;          // multiply-adds, and loads in practice, a cycle
+constexpr double kWindow = 448;                      // operations between the oldest unfinished one and the newest
+constexpr double kFar = 24;                          // bytes a cycle from the last cache to one core
 constexpr double kMemoryWait = 400, kFarWait = 200;  // cycles until a line arrives
 constexpr double kNear = 32, kNearPiecewise = 27;    // bytes a cycle from L2; of pieces of rows
 constexpr double kFewTiles = 2;                // that walk a panel: what comes first dominates, wherever the panel lies
@@ -109,7 +107,7 @@ class Model {
   // Cycles of one step of a tile: its pipes, its loads with its prefetches, the wait for its own sums, B's way from L2.
   double step(double rows, double v) const {
     const double lines = w_.prefetch > 0 ? v : w_.prefetch < 0 ? std::ceil(4 * v / tiles_) / 4 : 0;
-    const double busy = std::max({rows * v / kPipes, (rows + v + lines * vector_bytes() / 64) / kLoads, kLatency,
+    const double busy = std::max({rows * v / kPipes, (rows + v + lines * vector_bytes() / 64) / kLoads, w_.latency,
                                   from_near() ? v * vector_bytes() / near() : 0});
     return pieces_from_near() ? std::max(busy, kLineOfPiece * v / vectors_ * piece() / 64) : busy;
   }

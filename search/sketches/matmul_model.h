@@ -31,6 +31,7 @@ struct MatmulWork {
   bool looped = false;                  // they are a loop of one
   double row_bytes = 0;                 // between rows of A
   double a_element = 0, b_element = 0;  // bytes of one
+  double latency = 4;                   // cycles until a sum can be added to: 4 of a multiply-add
   bool cold = false;                    // B comes from memory
   int threads = 1;
 };

@@ -14,6 +14,7 @@ namespace {
 constexpr int64_t kLineBytes = 64;
 constexpr int64_t kMaxStreamed = 32;                  // rows up to which several streams from memory can help
 constexpr int64_t kMostWaiting = int64_t{1} << 20;    // bytes of sums that wait for the next block of K
+constexpr double kPairLatency = 7;                    // cycles until a sum of pairs can be added to, as measured
 constexpr int64_t kShortSums = 128, kMostJoined = 4;  // calls of a leaf tell where sums are short
 
 // One packed width per weight for every M (it must not change with the range): two vectors where M varies. A single row
@@ -396,6 +397,7 @@ MatmulCycles MatmulSketch::cycles(const MatmulWork& work, const Setting& k) cons
     w.kc /= step;
     w.a_element *= step;
     w.b_element *= step;
+    if (!integers_) w.latency = kPairLatency;
   }
   return matmul_cycles(w, t_);
 }
