@@ -26,8 +26,8 @@ constexpr int64_t kDepthOfRow = 8;     // as many for each row of A: sums come a
 
 // Of a default where M varies and a caller waits for its code. Four rows by two vectors keep two pipes of latency four
 // busy. A B that every call transposes is worth more code: each panel that a call adds reads all rows of A again. So
-// are groups, and calls of few rows: a weight comes from memory, and each tile reads its panel again. So are sums of pairs
-// in blocks of K, where one panel's are too few for their latency.
+// are groups, and calls of few rows: a weight comes from memory, and each tile reads its panel again. So are sums of
+// pairs in blocks of K, where one panel's are too few for their latency.
 constexpr int64_t kMostRows = 4, kMostTallRows = 8;
 constexpr int64_t kMostCode = 660, kMostTransposingCode = 1070, kMostTallCode = 1300;
 

@@ -1,4 +1,5 @@
-// See matmul_model.h. The figures below are those of current cores (two multiply-add pipes, two load ports); the text at each says what it stands for.
+// See matmul_model.h. The figures below are those of current cores (two multiply-add pipes, two load ports); the text
+// at each says what it stands for.
 #include "search/sketches/matmul_model.h"
 
 #include <algorithm>

@@ -19,7 +19,7 @@ std::vector<ops::Workload> workload() {
                              R"("w":{"dtype":"f32","dims":[256,256],"const":true}},)"
                              R"("nodes":[{"op":"matmul","in":["x","w"],"out":"y"}],"outputs":["y"]},)"
                              R"("dims":{"M":{"min":1,"max":4096,"multiple_of":1,"hints":[{"value":1,"weight":1},)"
-                             R"({"value":8,"weight":1}]}},"threads":1,"cache":"cold","allowed":[],"weight":1})")
+                             R"({"value":12,"weight":1}]}},"threads":1,"cache":"cold","allowed":[],"weight":1})")
       .value();
 }
 
@@ -45,7 +45,7 @@ TEST(WarmupDefaults, ATileMayHaveAllRowsOfAHintedRange) {
   PrepareInfo info;
   const std::shared_ptr<Operator> first = fresh(&info);
   if (!first->context().target().has(ir::IsaLevel::avx512)) GTEST_SKIP() << "needs the registers of AVX-512";
-  EXPECT_LE(tile_rows(*first, 8), 4) << "a caller waits for its code";
+  EXPECT_LE(tile_rows(*first, 12), 4) << "a caller waits for its code";
   EXPECT_FALSE(info.unmeasured);
 
   WarmupBudget budget;
@@ -58,8 +58,8 @@ TEST(WarmupDefaults, ATileMayHaveAllRowsOfAHintedRange) {
 
   const std::shared_ptr<Operator> later = fresh(&info);
   EXPECT_TRUE(info.unmeasured) << "a guess: a search replaces it";
-  EXPECT_EQ(tile_rows(*later, 8), 8);
-  EXPECT_EQ(tile_rows(*later, 5), 8) << "of the range of 8";
+  EXPECT_EQ(tile_rows(*later, 12), 12);
+  EXPECT_EQ(tile_rows(*later, 9), 12) << "of the range of 12";
   EXPECT_LE(tile_rows(*later, 300), 4);
   EXPECT_EQ(later->context().stats().get(Stat::k_compiled_xbyak), 0);
 }
