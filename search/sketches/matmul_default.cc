@@ -26,9 +26,9 @@ constexpr int64_t kDepthOfRow = 8;     // as many for each row of A: sums come a
 
 // Of a default where M varies and a caller waits for its code. Four rows by two vectors keep two pipes of latency four
 // busy. A B that every call transposes is worth more code: each panel that a call adds reads all rows of A again. So
-// are groups, and calls of few rows: a weight comes from memory, and each tile reads its panel again. So are sums of
-// pairs in blocks of K, where one panel's are too few for their latency.
-constexpr int64_t kMostRows = 4, kMostTallRows = 8;
+// are groups, and calls of up to 32 rows: a weight comes from memory, and each tile reads its panel again. So are sums
+// of pairs in blocks of K, where one panel's are too few for their latency.
+constexpr int64_t kMostRows = 4, kMostTallRows = 8, kTallUpTo = 32;
 constexpr int64_t kMostCode = 660, kMostTransposingCode = 1070, kMostTallCode = 1300;
 
 // Instructions to be made for a tile and all lower ones, about: for each sum its start, four steps and the rest of K,
@@ -51,7 +51,7 @@ int64_t MatmulSketch::code_of(const Setting& k) const {
 std::optional<MatmulSketch::Setting> MatmulSketch::standard() const {
   const bool little = !problem_.unhurried && !is_const_int(p_.m->extent);
   const bool tall =
-      problem_.kernel.family == "experts" || m_ <= kMostTallRows || (step_ > 1 && !integers_ && k_ > kDeepest);
+      problem_.kernel.family == "experts" || m_ <= kTallUpTo || (step_ > 1 && !integers_ && k_ > kDeepest);
   const int64_t most_rows = !little ? t_.vector_registers : tall ? kMostTallRows : kMostRows;
   const int64_t most_code = tall ? kMostTallCode : panels_ == Panels::transposed ? kMostTransposingCode : kMostCode;
   using Values = std::vector<int64_t>;

@@ -243,7 +243,7 @@ TEST(RecipeDefaults, TilesAreLowWhereRowsVaryAndACallerWaits) {
     EXPECT_TRUE(kMatmulRecipe.build(k, p, target()).ok());
     return knob_of(k, "mr");
   };
-  const Problem several = product("M", " where M in 9..16", 16), few = product("M", " where M in 1..4096", 8),
+  const Problem several = product("M", " where M in 33..64", 64), few = product("M", " where M in 1..4096", 8),
                 one = product("M", " where M in 1..4096", 1);
   EXPECT_LE(rows(several, false), 4);
   EXPECT_GE(rows(several, true), 8);
