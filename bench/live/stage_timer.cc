@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "runtime/base/clock.h"
+#include "runtime/measure/machine_profile.h"
 #include "runtime/measure/timing.h"
 
 namespace lathe::bench {
@@ -27,7 +28,7 @@ StageTimer::StageTimer(const search::Problem& problem, const ir::Target& target)
 }
 
 ir::Status StageTimer::bind(const std::vector<const runtime::Stage*>& stages) {
-  const runtime::RotatingOptions rotating{problem_.dims, problem_.threads, problem_.cold, target_.l3_bytes};
+  const runtime::RotatingOptions rotating{problem_.dims, problem_.threads, problem_.cold, runtime::cold_bytes(target_)};
   LATHE_ASSIGN(operands_, runtime::RotatingOperands::create(problem_.kernel, rotating, team_.get()));
   for (const runtime::Stage* s : stages) LATHE_RETURN_IF_ERROR(operands_->add(*s).status());
   repeats_.assign(stages.size(), 0);

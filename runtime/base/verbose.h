@@ -9,7 +9,7 @@ namespace lathe::runtime {
 enum class Verbosity : int { none, warn, create };
 
 struct VerboseEvent {
-  std::string_view event;  // "create", "warn", "promotion"
+  std::string_view event;  // "create", "warn", "promotion", "range"
   std::string_view kernel;
   std::string_view tier;  // of a promotion: its state
   std::string_view origin, reason;

@@ -10,7 +10,9 @@
 #include "jit/host/host_cpu.h"
 #include "jit/image/image_lint.h"
 #include "runtime/base/clock.h"
+#include "runtime/base/memory_limit.h"
 #include "runtime/compile/compiler.h"
+#include "runtime/measure/machine_profile.h"
 #include "runtime/measure/own_cores.h"
 #include "runtime/measure/rotating_operands.h"
 #include "runtime/measure/timing.h"
@@ -23,6 +25,8 @@ using ir::Status;
 using search::Outcome;
 
 namespace {
+
+constexpr int64_t kCopiesPart = 4;  // of the memory that there is, copies of operands take one
 
 class LocalEvaluation final : public Evaluation {
  public:
@@ -239,8 +243,10 @@ class LocalEvaluation final : public Evaluation {
   Status enter(int i) {
     Entry& e = candidates_[static_cast<size_t>(i)];
     if (!operands_) {
-      LATHE_ASSIGN(operands_, RotatingOperands::create(
-                                  naive_, {task_.dims, task_.threads, task_.cold, target_.l3_bytes}, team_.get()));
+      // Beside calls that run, copies take no more of their memory and caches than they must.
+      const int64_t copies = task_.aside ? 2 * target_.l3_bytes : cold_bytes(target_);
+      const RotatingOptions rotating{task_.dims, task_.threads, task_.cold, copies, memory_limit() / kCopiesPart};
+      LATHE_ASSIGN(operands_, RotatingOperands::create(naive_, rotating, team_.get()));
     }
     LATHE_ASSIGN(const int number, operands_->add(*e.stage));
     std::function<void(int)> evict;

@@ -15,8 +15,10 @@ namespace lathe::runtime {
 namespace {
 
 constexpr int64_t kPage = 4096;
-// More takes longer to flush than to read, and has been displaced by the other copies since it was read last.
+// More takes longer to flush than to read, and has been displaced by the other copies since it was read last: unless
+// there are too few of them.
 constexpr int64_t kEvictAtOnce = int64_t{1} << 20;
+constexpr int64_t kMostCopies = 1 << 16;
 
 // Pages of this process alone, released with it: large ones, as lathe_prepack asks for.
 class Pages {
@@ -66,6 +68,7 @@ struct RotatingOperands::Impl {
   ThreadTeam* team = nullptr;
   int copies = 1, next = 0, placement = 0;
   bool all_rotate = false;
+  int64_t evict_at_once = kEvictAtOnce;
   std::vector<void*> args;
 
   ir::Status reserve(size_t i, int64_t bytes);
@@ -102,7 +105,11 @@ ir::Status RotatingOperands::Impl::reserve(size_t i, int64_t bytes) {
 void RotatingOperands::Impl::fill(size_t i, int64_t bytes) {
   const OperandShape& s = shapes[i];
   const Operand& o = operands[i];
-  fill_tame(s.type, i, o.pages.data(), bytes, s.values);
+  // Copies are copies of the first one, and what is beyond them goes on so.
+  const int64_t first = o.stride > 0 ? std::min(o.stride, bytes) : bytes;
+  fill_tame(s.type, i, o.pages.data(), first, s.values);
+  for (int64_t done = first; done < bytes; done *= 2)
+    std::memcpy(o.pages.data() + done, o.pages.data(), static_cast<size_t>(std::min(done, bytes - done)));
   if (!counted(i)) return;
   const CountedIntegers integers{s.type, *s.values, s.rises ? s.dims.back() : 1, s.rises, s.counts};
   for (int64_t c = 0; c < (o.stride > 0 ? copies : 1); ++c)
@@ -138,10 +145,10 @@ ir::Result<std::unique_ptr<RotatingOperands>> RotatingOperands::create(const ir:
   }
   impl->all_rotate = options.cold && 2 * constants < read;
   const int64_t rotating = impl->all_rotate ? all : constants;
-  // A stream several times the cache evicts itself; else at least two copies.
-  if (options.cold && rotating > 0 && rotating < 4 * options.cache_bytes) {
-    impl->copies =
-        static_cast<int>(std::clamp<int64_t>((2 * options.cache_bytes + rotating - 1) / rotating, 2, 1 << 16));
+  if (options.cold && rotating > 0) {
+    const int64_t wanted = (options.cold_bytes + rotating - 1) / rotating, most = options.memory / rotating;
+    impl->copies = static_cast<int>(std::clamp<int64_t>(std::min(wanted, most), 1, kMostCopies));
+    if (most < wanted) impl->evict_at_once = INT64_MAX;
   }
   impl->operands.resize(impl->shapes.size());
   impl->args.resize(impl->shapes.size());
@@ -179,7 +186,7 @@ void RotatingOperands::evict(int calls) {
   Impl& m = *impl_;
   for (size_t i = 0; i < m.operands.size(); ++i) {
     const Impl::Operand& o = m.operands[i];
-    if (o.stride == 0 || o.bytes * std::min(calls, m.copies) > kEvictAtOnce) continue;
+    if (o.stride == 0 || o.bytes * std::min(calls, m.copies) > m.evict_at_once) continue;
     for (int n = 0; n < std::min(calls, m.copies); ++n)
       jit::flush_lines(o.pages.data() + m.offset(i) + o.stride * ((m.next + n) % m.copies), o.bytes);
   }

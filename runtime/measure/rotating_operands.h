@@ -1,5 +1,6 @@
 // Operands for timing several Stages of one Kernel: activations and outputs hot and shared by all; constants either hot
-// or, if cold, rotated over copies that are together at least twice the last-level cache, and evicted before a sample.
+// or, if cold, rotated over copies that are together as large as the options say, and evicted before a sample: where
+// memory does not allow so many, all that a sample reads is, however long that takes.
 // Where constants are less than half of what is read, everything rotates: a cache of keys comes from memory, too.
 // Contents are tame numbers, not a correct packing: times do not depend on them. Not thread-safe.
 #pragma once
@@ -15,7 +16,8 @@ struct RotatingOptions {
   SymbolValues dims;
   int threads = 1;
   bool cold = false;
-  int64_t cache_bytes = 0;  // the last-level cache
+  int64_t cold_bytes = 0;      // that copies of cold operands have together, at least:
+  int64_t memory = INT64_MAX;  // but no more than this
 };
 
 class RotatingOperands {

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "ops/family.h"
+#include "runtime/base/verbose.h"
 #include "runtime/serve/live.h"
 #include "runtime/serve/stages.h"
 
@@ -18,13 +19,18 @@ namespace {
 constexpr size_t kMostRanges = 4;  // of a Kernel
 
 // Whether the default for the problem is another than `general`. How much faster it is the model of costs need not say:
-// which prefetches suit few rows is a rule of the recipe.
+// which prefetches suit few rows is a rule of the recipe, and what they fetch at a time depends on how many rows there
+// are, whatever the knobs.
 bool differs(const search::Problem& problem, const search::Schedule& general, const ir::Target& target) {
   const search::Recipe* recipe = search::find_recipe(problem);
   if (recipe == nullptr) return false;
   if (recipe->origin() != general.recipe) return true;
   const search::Knobs own = recipe->defaults(problem, target);
-  return !own.empty() && own != general.knobs;
+  if (own.empty() || own != general.knobs) return !own.empty();
+  const Result<search::Scheduled> made = recipe->script(own, problem, target);
+  const auto same = [](const search::Move& a, const search::Move& b) { return to_text(a) == to_text(b); };
+  return made.ok() && !std::equal(made->schedule.moves.begin(), made->schedule.moves.end(), general.moves.begin(),
+                                  general.moves.end(), same);
 }
 
 }  // namespace
@@ -156,18 +162,48 @@ Result<Bodies> Stages::late_stages(bool leaves) {
   return out;
 }
 
+// The default over the whole range; null: something decided serves, or constants as they lie.
+const ServedStage* Stages::whole_default(int kernel, int threads) const {
+  const auto& list = stages_[static_cast<size_t>(kernel)];
+  const auto whole = std::find_if(list.begin(), list.end(),
+                                  [&](const auto& s) { return !s->decided && s->packed && s->threads == threads; });
+  return whole == list.end() ? nullptr : whole->get();
+}
+
 // Not where results may overwrite operands: that is promised of all stages there will be. The largest hint has the
 // default over the whole range.
-void Stages::add_range(int kernel, const SymbolValues& dims, const PrepareRequest& request) {
+bool Stages::may_differ(int kernel, const SymbolValues& dims) const {
   const ops::Family* family =
       ops::find_family(definition_.lowered().kernels[static_cast<size_t>(kernel)].kernel.family);
-  if (family == nullptr || family->in_place) return;
-  if (definition_.ranges_at(kernel, dims) == definition_.ranges_at(kernel, definition_.hinted_dims().back())) return;
+  return family != nullptr && !family->in_place &&
+         definition_.ranges_at(kernel, dims) != definition_.ranges_at(kernel, definition_.hinted_dims().back());
+}
+
+bool Stages::has_own_default(int kernel, const SymbolValues& dims, const PrepareRequest& request) const {
+  const ServedStage* whole = may_differ(kernel, dims) ? whole_default(kernel, request.threads) : nullptr;
+  if (whole == nullptr || whole->tier == 0) return false;
+  search::Problem p = definition_.problem(kernel, dims, request);
+  p.unhurried = false;
+  return differs(p, whole->stage.schedule, context_.target());
+}
+
+// A hinted range is left to the whole range's default, which may be slower there.
+void Stages::left_to_whole(const LateRange& late, std::string_view why) const {
+  context_.stats().add(Stat::k_ranges_by_whole);
+  if (context_.leaves().options().verbose < Verbosity::create) return;
+  std::string reason;
+  for (const auto& [name, r] : late.range) reason += fmt::format("{} {}..{} ", name, r.lo, r.hi);
+  verbose_line({"range", definition_.graph().name, "T1", "", reason + std::string(why), 0});
+}
+
+void Stages::add_range(int kernel, const SymbolValues& dims, const PrepareRequest& request) {
+  if (!may_differ(kernel, dims)) return;
   LateRange late;
   late.kernel = kernel;
   late.dims = dims;
   late.range = definition_.range_of(kernel, definition_.problem(kernel, dims, request));
   late.request = request;
+  if (context_.seal() != Seal::off) return left_to_whole(late, "sealed");
   const std::lock_guard lock(mutex_);
   size_t others = 0;
   for (const LateRange& l : ranges_) {
@@ -175,36 +211,34 @@ void Stages::add_range(int kernel, const SymbolValues& dims, const PrepareReques
     if (l.range == late.range) return;
     ++others;
   }
-  if (others < kMostRanges) ranges_.push_back(std::move(late));
+  if (others == kMostRanges) return left_to_whole(late, fmt::format("{} other ranges are hinted", others));
+  ranges_.push_back(std::move(late));
 }
 
-// Null: what serves the whole range serves here, too. A stage takes no more workspace than the host was told of, and
-// packs constants as the others do.
-std::unique_ptr<const ServedStage> Stages::make_range(const LateRange& late) const {
-  const auto& list = stages_[static_cast<size_t>(late.kernel)];
-  const auto whole = std::find_if(list.begin(), list.end(), [&](const auto& s) {
-    return !s->decided && s->packed && s->threads == late.request.threads;
-  });
-  if (whole == list.end() || (*whole)->tier == 0) return nullptr;
-  const Stage& general = (*whole)->stage;
+// Null: the default there is what serves the whole range. An error says why what is made would not serve: a stage takes
+// no more workspace than the host was told of, and packs constants as the others do.
+Result<std::unique_ptr<const ServedStage>> Stages::make_range(const LateRange& late) const {
+  auto made = std::make_unique<ServedStage>();
+  if (!has_own_default(late.kernel, late.dims, late.request)) return std::unique_ptr<const ServedStage>();
+  const ServedStage& whole = *whole_default(late.kernel, late.request.threads);
   search::Problem p = definition_.problem(late.kernel, late.dims, late.request);
   p.unhurried = false;
-  if (!differs(p, general.schedule, context_.target())) return nullptr;
   const search::Scheduled scheduled = general_default(p, late.request);
-  if (scheduled.schedule.recipe.empty() || !Live::same_layouts(scheduled.kernel, **whole)) return nullptr;
+  if (scheduled.schedule.recipe.empty()) return ir::unsupported("its default is of no recipe");
+  if (!Live::same_layouts(scheduled.kernel, whole)) return ir::unsupported("packs a constant in another way");
   LeafPolicy policy = context_.leaf_policy();
   policy.llvm = policy.portable = false;
-  auto made = std::make_unique<ServedStage>();
-  Result<Stage> stage =
-      build_stage(p.kernel, scheduled, context_.target(), context_.leaves(), policy, nullptr, known_packs(late.kernel));
-  if (!stage.ok() || stage->portable) return nullptr;
-  const auto own = stage->executable->bind(late.dims, {}, late.request.threads);
-  const auto told = general.executable->bind(definition_.hinted_dims().back(), {}, late.request.threads);
-  if (!own.ok() || !told.ok() || (*own)->workspace_bytes() > (*told)->workspace_bytes()) return nullptr;
-  made->stage = std::move(*stage);
+  LATHE_ASSIGN(made->stage, build_stage(p.kernel, scheduled, context_.target(), context_.leaves(), policy, nullptr,
+                                        known_packs(late.kernel)));
+  if (made->stage.portable) return ir::unsupported("no back end makes its leaves");
+  LATHE_ASSIGN(const auto own, made->stage.executable->bind(late.dims, {}, late.request.threads));
+  LATHE_ASSIGN(const auto told, whole.stage.executable->bind(definition_.hinted_dims().back(), {}, whole.threads));
+  if (own->workspace_bytes() > told->workspace_bytes())
+    return ir::unsupported("needs {} bytes of workspace, {} are there", own->workspace_bytes(),
+                           told->workspace_bytes());
   made->range = late.range;
   made->threads = late.request.threads;
-  return made;
+  return std::unique_ptr<const ServedStage>(std::move(made));
 }
 
 const ServedStage* Stages::range_stage(LateRange& late) {
@@ -213,10 +247,14 @@ const ServedStage* Stages::range_stage(LateRange& late) {
     if (late.tried) return late.stage.get();
   }
   if (context_.seal() != Seal::off) return nullptr;
-  std::unique_ptr<const ServedStage> made = make_range(late);
+  Result<std::unique_ptr<const ServedStage>> made = make_range(late);
   const std::lock_guard lock(mutex_);
-  if (!late.tried) late.stage = std::move(made);
+  if (late.tried) return late.stage.get();
   late.tried = true;
+  if (made.ok())
+    late.stage = std::move(*made);
+  else
+    left_to_whole(late, made.status().message());
   return late.stage.get();
 }
 

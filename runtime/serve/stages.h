@@ -12,6 +12,7 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <string_view>
 #include <vector>
 
 #include "runtime/compile/tensor_packing.h"
@@ -72,6 +73,10 @@ class Stages {
   // form, and code where there is any. cut: the default's stage without leaves, if it is there already.
   ir::Result<Stage> default_stage(const search::Problem& problem, const PrepareRequest& request,
                                   const LeafPolicy& policy, const KnownPacks& known, const Stage* cut = nullptr) const;
+  // The stage over the whole range by the default Schedule, with packed constants; null: there is none.
+  const ServedStage* whole_default(int kernel, int threads) const;
+  // Whether the default of that hinted range is another one.
+  bool has_own_default(int kernel, const SymbolValues& dims, const PrepareRequest& request) const;
   // Packing of constant argument `arg`; no parts if it is served as it lies. Errors as of tensor_packing().
   ir::Result<TensorPacking> packing(int arg, const SymbolValues& symbols = {}) const;
 
@@ -130,9 +135,11 @@ class Stages {
   ir::Status add_missing(int kernel, const PrepareRequest& request, const LeafPolicy& policy, PrepareInfo& info);
   ir::Result<const ServedStage*> late_stage(Late& late, bool leaves);
   // Of hinted ranges.
+  bool may_differ(int kernel, const SymbolValues& dims) const;
+  void left_to_whole(const LateRange& late, std::string_view why) const;
   void add_range(int kernel, const SymbolValues& dims, const PrepareRequest& request);
   bool wants(const LateRange& late, const CallShape& call) const;
-  std::unique_ptr<const ServedStage> make_range(const LateRange& late) const;
+  ir::Result<std::unique_ptr<const ServedStage>> make_range(const LateRange& late) const;
   const ServedStage* range_stage(LateRange& late);
 
   Context& context_;

@@ -240,6 +240,15 @@ void WorkloadSearch::serve_pending() {
   }
 }
 
+// Whether the task's range has a default of its own that may serve beside that of the whole range.
+bool WorkloadSearch::own_range(const WorkloadTask& t, const SearchTask& task) const {
+  const SearchedOp& op = ops_[t.op];
+  const Stages& stages = op.op->stages();
+  return stages.has_own_default(t.kernel, t.dims, op.request) &&
+         Live::same_layouts(allowed_default(*context_, task).kernel,
+                            *stages.whole_default(t.kernel, op.request.threads));
+}
+
 std::vector<size_t> WorkloadSearch::serve_defaults() {
   std::vector<size_t> served;
   for (const WorkloadTask& t : tasks_) {
@@ -247,7 +256,8 @@ std::vector<size_t> WorkloadSearch::serve_defaults() {
     const SearchTask task = search_task(t);
     SearchTask waited_for = task;
     waited_for.problem.unhurried = false;
-    if (context_->find_decision(task.query) || default_text(task) == default_text(waited_for)) continue;
+    if (context_->find_decision(task.query)) continue;
+    if (default_text(task) == default_text(waited_for) && !own_range(t, task)) continue;
     if (record_unsearched(*context_, task).ok()) served.push_back(t.op);
   }
   return served;

@@ -60,8 +60,8 @@ class WorkloadSearch {
   void run(double until_ms, const std::function<void(const WorkloadTask&, double done)>& progress);
   // What there was no time for serves by its default, from the store; another run searches it.
   void serve_pending();
-  // The same without a search, for hinted ranges whose default is another than the one a first call waits for; the
-  // operators that got one.
+  // The same without a search, for hinted ranges whose default is another than the one a first call waits for, or than
+  // the whole range's, since a sealed process makes none; the operators that got one.
   std::vector<size_t> serve_defaults();
   // Kernels of one symbol that is hinted at several lengths: the ranges that nobody hinted, up to four times the
   // largest hint, serve by their own defaults, from the store. How many decisions that made.
@@ -81,6 +81,7 @@ class WorkloadSearch {
   void search(size_t index, int measurements, double allowance_ms);
   SearchTask search_task(const WorkloadTask& t) const;
   std::string default_text(const SearchTask& task) const;
+  bool own_range(const WorkloadTask& t, const SearchTask& task) const;
   int serve_unhinted(size_t number, int kernel);
 
   const std::shared_ptr<Context>& context_;

@@ -114,7 +114,7 @@ TEST(Placements, OffsetsAreEquallyFarApart) {
 
 // What rotates: constants, where they are half of what is read or more; else everything; hot, nothing.
 TEST(RotatingOperands, RotateAllWhereConstantsAreTheLesserPart) {
-  const auto copies = [](const char* x, const char* w, bool cold) {
+  const auto copies = [](const char* x, const char* w, bool cold, int64_t memory = INT64_MAX) {
     const ir::Result<ir::Kernel> k =
         ir::parse_kernel(fmt::format(R"(kernel own(x: f32[{}] in, w: f32[{}]{}, y: f32[64] out)
   for i < 64:
@@ -122,14 +122,18 @@ TEST(RotatingOperands, RotateAllWhereConstantsAreTheLesserPart) {
 )",
                                      x, w[0] == '-' ? "64" : w, w[0] == '-' ? " in" : " const"));
     EXPECT_TRUE(k.ok()) << k.status().to_string();
-    return std::move(RotatingOperands::create(*k, {{}, 1, cold, 1 << 16}, nullptr)).value()->copies();
+    return std::move(RotatingOperands::create(*k, {{}, 1, cold, 1 << 16, memory}, nullptr)).value()->copies();
   };
-  constexpr int kCache = 1 << 16, kRow = 64 * 4;
-  EXPECT_EQ(copies("64", "64", true), (2 * kCache + kRow - 1) / kRow) << "the constant alone";
-  EXPECT_EQ(copies("1024", "64", true), (2 * kCache + 18 * kRow - 1) / (18 * kRow)) << "x, w and y";
-  EXPECT_EQ(copies("64", "-", true), (2 * kCache + 3 * kRow - 1) / (3 * kRow)) << "there are no constants";
+  constexpr int kCold = 1 << 16, kRow = 64 * 4;
+  EXPECT_EQ(copies("64", "64", true), (kCold + kRow - 1) / kRow) << "the constant alone";
+  EXPECT_EQ(copies("1024", "64", true), (kCold + 18 * kRow - 1) / (18 * kRow)) << "x, w and y";
+  EXPECT_EQ(copies("64", "-", true), (kCold + 3 * kRow - 1) / (3 * kRow)) << "there are no constants";
   EXPECT_EQ(copies("1024", "64", false), 1);
   EXPECT_EQ(copies("64", "-", false), 1);
+  // No more than there is memory for, one at least.
+  EXPECT_EQ(copies("64", "64", true, 10 * kRow + 1), 10);
+  EXPECT_EQ(copies("64", "64", true, kCold), kCold / kRow);
+  EXPECT_EQ(copies("64", "64", true, 0), 1);
 }
 
 }  // namespace

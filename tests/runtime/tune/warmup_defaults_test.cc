@@ -14,12 +14,14 @@ std::shared_ptr<Context> context_of(const std::string& store) {
   return Context::create(std::move(config)).value();
 }
 
-std::vector<ops::Workload> workload() {
+// Hinted at one row and at another number.
+std::vector<ops::Workload> workload(int other) {
+  const std::string hints = fmt::format(R"("hints":[{{"value":1,"weight":1}},{{"value":{},"weight":1}}]}}}},)", other);
   return ops::parse_manifest(R"({"name":"mm","graph":{"tensors":{"x":{"dtype":"f32","dims":["M",256]},)"
                              R"("w":{"dtype":"f32","dims":[256,256],"const":true}},)"
                              R"("nodes":[{"op":"matmul","in":["x","w"],"out":"y"}],"outputs":["y"]},)"
-                             R"("dims":{"M":{"min":1,"max":4096,"multiple_of":1,"hints":[{"value":1,"weight":1},)"
-                             R"({"value":12,"weight":1}]}},"threads":1,"cache":"cold","allowed":[],"weight":1})")
+                             R"("dims":{"M":{"min":1,"max":4096,"multiple_of":1,)" +
+                             hints + R"("threads":1,"cache":"cold","allowed":[],"weight":1})")
       .value();
 }
 
@@ -35,7 +37,7 @@ int64_t tile_rows(Operator& op, int64_t m) {
 
 TEST(WarmupDefaults, ATileMayHaveAllRowsOfAHintedRange) {
   const TempDir store;
-  const std::vector<ops::Workload> items = workload();
+  const std::vector<ops::Workload> items = workload(12);
   const auto fresh = [&](PrepareInfo* info) {
     std::shared_ptr<Operator> op =
         Operator::create(context_of(store.path()), ops::finish(items[0].graph).value()).value();
@@ -62,6 +64,34 @@ TEST(WarmupDefaults, ATileMayHaveAllRowsOfAHintedRange) {
   EXPECT_EQ(tile_rows(*later, 9), 12) << "of the range of 12";
   EXPECT_LE(tile_rows(*later, 300), 8);
   EXPECT_EQ(later->context().stats().get(Stat::k_compiled_xbyak), 0);
+}
+
+// A sealed process makes no code, so the store has the defaults of hinted ranges.
+TEST(WarmupDefaults, ASealedProcessServesHintedRangesByTheirOwn) {
+  const TempDir store;
+  const std::vector<ops::Workload> items = workload(128);
+  WarmupBudget budget;
+  budget.tier = 1;
+  {
+    const std::shared_ptr<Context> context = context_of(store.path());
+    if (!context->leaves().native(context->target())) GTEST_SKIP() << "no code on this level";
+    const WarmupReport report = run_warmup(context, items, budget, {}).value();
+    EXPECT_EQ(report.failed, 0);
+    EXPECT_EQ(report.searches, 0);
+  }
+  const std::shared_ptr<Context> context = context_of(store.path());
+  context->set_seal(Seal::fallback);
+  const std::shared_ptr<Operator> op = Operator::create(context, ops::finish(items[0].graph).value()).value();
+  ASSERT_TRUE(op->stages().prepare({.threads = 1, .cold = true}).ok());
+  const auto range_at = [&](int64_t m) {
+    const BoundOp& bound = *op->shapes().bound({.symbols = {{"M", m}}, .threads = 1, .packed = true}).value();
+    return bound.steps[0].stage->range.find("M")->second;
+  };
+  EXPECT_EQ(range_at(1), (SymbolRange{1, 1}));
+  EXPECT_EQ(range_at(2).hi, 4096);
+  EXPECT_EQ(context->stats().get(Stat::k_compiled_xbyak), 0);
+  EXPECT_EQ(context->stats().get(Stat::k_compiles_after_seal), 0);
+  EXPECT_EQ(context->stats().get(Stat::k_ranges_by_whole), 0);
 }
 
 }  // namespace
