@@ -1,8 +1,8 @@
-// Arithmetic on canonical sums: see poly.h.
-#include "ir/analysis/poly.h"
-
+// Arithmetic on canonical sums: see canon.h.
 #include <algorithm>
 #include <iterator>
+
+#include "ir/analysis/canon.h"
 
 namespace lathe::ir {
 

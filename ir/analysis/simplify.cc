@@ -1,13 +1,16 @@
 // simplify(): expressions to canonical form and back; see analysis.h. The division rules are rows of simplify_rules.h,
-// their bodies are in simplify_rules.cc.
+// their bodies are in simplify_rules.cc. What it remembers of a Schedule's moves: simplify_memo.h.
 #include <algorithm>
 
 #include "ir/analysis/canon.h"
+#include "ir/analysis/simplify_memo.h"
 #include "ir/analysis/simplify_rules.h"
 
 namespace lathe::ir {
 
 namespace {
+thread_local SimplifyMemo* t_memo = nullptr;
+
 constexpr int kMaxRuleSteps = 32;
 constexpr int kMaxPasses = 4;
 
@@ -260,14 +263,78 @@ Expr simplify(const Expr& e, const Ranges& ranges) {
     return value ? Expr(*value) : e;
   }
   if (canonical_sum(e, ranges)) return e;
+  SimplifyMemo* memo = SimplifyMemo::current();
+  if (memo != nullptr && memo->knows(e, ranges)) return e;
   const Canon canon(ranges, true);
   Expr current = e;
   for (int pass = 0; pass < kMaxPasses; ++pass) {
     Expr next = canon.expr(current);
-    if (next.get() == current.get() || equal(next, current) || canonical_sum(next, ranges)) return next;
+    if (next.get() == current.get() || equal(next, current)) {
+      if (memo != nullptr) memo->learn(current, ranges);
+      return current;
+    }
+    if (canonical_sum(next, ranges)) return next;
     current = std::move(next);
   }
   return current;
+}
+
+SimplifyMemo::SimplifyMemo() : outer_(t_memo) {
+  if (outer_ == nullptr) t_memo = this;
+}
+SimplifyMemo::~SimplifyMemo() { t_memo = outer_; }
+SimplifyMemo* SimplifyMemo::current() { return t_memo; }
+
+bool SimplifyMemo::Fact::holds(const Ranges& ranges) const {
+  const std::optional<Interval> now = ranges.find(name);
+  if (!now || !known) return !now && !known;
+  const Expr* own = ranges.extent_of(name);
+  const Points* points = ranges.points_of(name);
+  return now->lo == range.lo && now->hi == range.hi && (own == nullptr ? nullptr : own->get()) == extent.get() &&
+         ranges.multiple_of(name) == multiple && points->value == at.value && points->known == at.known;
+}
+
+bool SimplifyMemo::knows(const Expr& e, const Ranges& ranges) const {
+  const auto here = [&](const Canonical& c) {
+    int last = -1;  // depths rise as they did
+    return c.e.get() == e.get() && std::all_of(c.facts.begin(), c.facts.end(), [&](const Fact& f) {
+             if (!f.holds(ranges)) return false;
+             const int depth = f.known ? ranges.depth_of(f.name) : last;
+             const bool rises = !f.known || depth > last;
+             last = depth;
+             return rises;
+           });
+  };
+  return std::any_of(canonical_.begin(), canonical_.end(), here);
+}
+
+void SimplifyMemo::collect(const Expr& e, const Ranges& ranges, std::vector<Fact>& facts) {
+  for_each_node(e, [&](const ExprNode& n) {
+    if (n.name.empty()) return;
+    if (std::any_of(facts.begin(), facts.end(), [&](const Fact& f) { return f.name == n.name; })) return;
+    Fact& f = facts.emplace_back();
+    f.name = n.name;
+    const std::optional<Interval> range = ranges.find(n.name);
+    if (!range) return;
+    f.known = true;
+    f.depth = ranges.depth_of(n.name);
+    f.range = *range;
+    f.multiple = ranges.multiple_of(n.name);
+    f.at = *ranges.points_of(n.name);
+    if (const Expr* extent = ranges.extent_of(n.name)) {
+      f.extent = *extent;
+      collect(*extent, ranges, facts);
+    }
+  });
+}
+
+void SimplifyMemo::learn(const Expr& e, const Ranges& ranges) {
+  Canonical& c = canonical_[next_];
+  next_ = next_ + 1 == canonical_.size() ? 0 : next_ + 1;
+  c.e = e;
+  c.facts.clear();
+  collect(e, ranges, c.facts);
+  std::stable_sort(c.facts.begin(), c.facts.end(), [](const Fact& a, const Fact& b) { return a.depth < b.depth; });
 }
 
 }  // namespace lathe::ir

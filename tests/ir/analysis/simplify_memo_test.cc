@@ -1,0 +1,93 @@
+// SimplifyMemo: what it remembers never changes a result, whatever was known where it was learnt; it remembers the
+// latest nodes only, on its own thread only.
+#include "ir/analysis/simplify_memo.h"
+
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "tests/ir/analysis/random_index.h"
+
+namespace lathe::ir {
+namespace {
+
+// Where one expression may stand: other values of symbols, other extents, another order of scopes, names missing.
+std::vector<Ranges> contexts() {
+  std::vector<Ranges> out;
+  const auto add = [&](Interval m, int64_t multiple, std::initializer_list<std::pair<const char*, Expr>> scopes) {
+    Ranges& r = out.emplace_back();
+    r.set("M", m, multiple);
+    r.set("N", {16, 64}, 16);
+    for (const auto& [iter, extent] : scopes) r.enter(iter, extent);
+  };
+  const Expr rows = ceildiv(symbol("M"), 8), tail = min(8, symbol("M") - 8 * iter("i")), k = floordiv(symbol("N"), 4);
+  add({1, 40}, 1, {{"i", rows}, {"j", tail}, {"k", k}});
+  add({8, 40}, 8, {{"i", rows}, {"j", tail}, {"k", k}});
+  add({1, 40}, 1, {{"k", k}, {"i", rows}, {"j", tail}});
+  add({1, 8}, 1, {{"i", rows}, {"j", tail}, {"k", k}});
+  add({1, 40}, 1, {{"i", 1}, {"j", tail}, {"k", 4}});
+  add({1, 40}, 1, {{"i", rows}, {"j", 8}, {"k", 16}});
+  add({1, 40}, 1, {{"i", rows}, {"j", tail}});
+  add({1, 40}, 1, {{"i", rows}, {"j", min(8, symbol("M") - 8 * iter("i"))}, {"k", k}});
+  out.push_back(out[0]);
+  out.back().learn(symbol("M"), 17);
+  return out;
+}
+
+TEST(SimplifyMemo, ChangesNoResult) {
+  const std::vector<Ranges> places = contexts();
+  RandomIndex random(7);
+  int known = 0, differ = 0;
+  for (int n = 0; n < 400; ++n) {
+    const Expr e = random.index(random.pick(1, 4));
+    std::vector<Expr> plain;
+    for (const Ranges& r : places) plain.push_back(simplify(e, r));
+    for (const Expr& p : plain) differ += !equal(p, plain[0]);
+    const SimplifyMemo memo;
+    for (int turn = 0; turn < 40; ++turn) {
+      const size_t at = static_cast<size_t>(random.pick(0, static_cast<int>(places.size()) - 1));
+      const Expr once = simplify(e, places[at]);
+      ASSERT_TRUE(equal(once, plain[at])) << n << " at " << at;
+      // What a move makes of it elsewhere, and then here again.
+      const size_t next = static_cast<size_t>(random.pick(0, static_cast<int>(places.size()) - 1));
+      known += memo.knows(once, places[next]);
+      const Expr twice = simplify(once, places[next]);
+      const Expr copy = once->args.empty() ? once : make_typed(once->op, once->type, once->args);
+      ASSERT_FALSE(copy.get() != once.get() && memo.knows(copy, places[next])) << "another node";
+      ASSERT_TRUE(equal(twice, simplify(copy, places[next]))) << n << " from " << at << " to " << next;
+    }
+  }
+  EXPECT_GT(known, 100);
+  EXPECT_GT(differ, 100) << "or the places are all alike";
+}
+
+TEST(SimplifyMemo, KnowsTheLatestNodes) {
+  const Ranges r = contexts()[0];
+  SimplifyMemo memo;
+  const auto tail = [](int64_t n) { return min(n, symbol("M") - 8 * iter("i")); };
+  const Expr first = tail(8);
+  EXPECT_FALSE(memo.knows(first, r));
+  memo.learn(first, r);
+  EXPECT_TRUE(memo.knows(first, r));
+  for (const int other : {1, 3, 4, 5, 6, 8}) EXPECT_FALSE(memo.knows(first, contexts()[static_cast<size_t>(other)]));
+  for (int64_t n = 0; n < 100; ++n) memo.learn(tail(n), r);
+  EXPECT_FALSE(memo.knows(first, r));
+}
+
+TEST(SimplifyMemo, IsOfOneThreadWhileItLives) {
+  EXPECT_EQ(SimplifyMemo::current(), nullptr);
+  {
+    const SimplifyMemo outer;
+    EXPECT_EQ(SimplifyMemo::current(), &outer);
+    {
+      const SimplifyMemo inner;
+      EXPECT_EQ(SimplifyMemo::current(), &outer);
+    }
+    EXPECT_EQ(SimplifyMemo::current(), &outer);
+    std::thread([] { EXPECT_EQ(SimplifyMemo::current(), nullptr); }).join();
+  }
+  EXPECT_EQ(SimplifyMemo::current(), nullptr);
+}
+
+}  // namespace
+}  // namespace lathe::ir
