@@ -72,6 +72,21 @@ TEST(RangeDefaults, HintedRangesServeByTheirOwn) {
     EXPECT_LE(op->shapes().bound({.symbols = {{"M", m}}, .packed = true}).value()->workspace_bytes, told) << m;
 }
 
+// Equal knobs are not equal moves: how much of the next panel a tile fetches depends on how many tiles there are.
+TEST(RangeDefaults, EachHintIsServedByTheMovesOfItsDefault) {
+  const std::shared_ptr<Context> ctx = in_memory();
+  if (!ctx->leaves().native(ctx->target())) GTEST_SKIP() << "no code on this level";
+  const std::shared_ptr<Operator> op = Operator::create(ctx, linear_graph({{8, 1}, {16, 1}, {32, 1}})).value();
+  ASSERT_TRUE(op->stages().prepare(kCold).ok());
+  for (const int64_t m : {8, 16, 32}) {
+    search::Problem p = op->problem(0, {{"M", m}}, kCold);
+    p.unhurried = false;
+    const search::Schedule own = search::default_schedule(p, ctx->target());
+    const ServedStage& stage = stage_at(*op, m);
+    EXPECT_EQ(to_text(stage.stage.schedule), to_text(own)) << m;
+  }
+}
+
 TEST(RangeDefaults, TheWholeRangesServesWhereOneRangeIsHinted) {
   for (const std::vector<ops::Hint>& hints : {std::vector<ops::Hint>{}, {{1, 1}}, {{128, 1}}, {{70, 1}, {128, 1}}}) {
     const std::shared_ptr<Operator> op = Operator::create(in_memory(), linear_graph(hints)).value();
