@@ -83,15 +83,18 @@ class GroupsSketch {
     const int64_t columns = (extent_at(p_.columns->extent, problem_) + t_.lanes - 1) / t_.lanes;
     k.column_vectors = std::clamp<int64_t>(columns, 1, heads_ > 2 ? 4 : 8);
     if (heads_ == 1) k.keys = 8;
-    if (in_order()) k.keys = 1, k.prefetch = 0;
-    if (problem_.cold && k.key_part == 0 && may_fetch_next() && near_twice()) k.prefetch = kNextHead;
+    const bool next = problem_.cold && k.key_part == 0 && may_fetch_next() && near_twice();
+    // Rows that lie apart are not read ahead: several at a time wait for memory together.
+    const bool several = in_order() && !next && !rows_together();
+    if (in_order()) k.keys = several ? 4 : 1, k.prefetch = 0;
+    if (next) k.prefetch = kNextHead;
     if (page_ != 0 && heads_ == 1) k.prefetch = 0;
     if (most_depth() % t_.lanes != 0) k.depth_vectors = std::min<int64_t>((most_depth() + t_.lanes - 1) / t_.lanes, 16);
     // All heads together if they fit, else the fewest equal parts that do.
     for (int64_t parts = 1; parts <= heads_; ++parts) {
       Setting fit = k;
       fit.heads = parts == 1 ? 0 : (heads_ + parts - 1) / parts;
-      while (!accepts(fit).ok() && fit.keys > 1) fit.keys /= 2;
+      while (!accepts(fit).ok() && fit.keys > 1 && (!several || parts == heads_)) fit.keys /= 2;
       while (!accepts(fit).ok() && fit.column_vectors > 1) fit.column_vectors /= 2;
       if (!accepts(fit).ok()) continue;
       fit.key_heads = standard_heads(fit);
@@ -123,6 +126,11 @@ class GroupsSketch {
     return problem_.cold && !t_.slow_memory() && heads_ > 1 && page_ == 0 &&
            read_where_it_is(load_of_keys(p_))->type == DType::f32;
   }
+  // Whether keys of a head follow one another in memory.
+  bool rows_together() const {
+    const Buffer& keys = *problem_.kernel.find_buffer(read_where_it_is(load_of_keys(p_))->name);
+    return keys.strides.empty() || equal(keys.strides.end()[-2], keys.dims.back());
+  }
   int64_t heads_of(const Setting& k) const { return k.heads == 0 ? heads_ : k.heads; }
   int64_t whole_pages(int64_t keys) const { return page_ == 0 ? keys : (keys + page_ - 1) / page_ * page_; }
   // Where some threads would have much less to do than others.
@@ -141,7 +149,7 @@ class GroupsSketch {
     return keys() * extent_at(columns, problem_) * ir::dtype_bytes(type);
   }
   // Whether a head follows whose keys and values lie together.
-  bool may_fetch_next() const { return page_ == 0 && problem_.kernel.symbols.empty() && key_heads() > 1; }
+  bool may_fetch_next() const { return page_ == 0 && key_heads() > 1; }
   // Whether the second cache has room for those of two heads.
   bool near_twice() const {
     const int64_t head =

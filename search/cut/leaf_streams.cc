@@ -124,10 +124,15 @@ Status LeafBuilder::add_block(const Stmt& s, const Expr& turns, size_t scope) {
     number = number * extent + iter(outer_[i]->iter);
   }
   if (!turns) return unsupported("prefetch of {}: an unknown number of steps", s.target);
-  const Expr piece = Expr(kLine * std::max(s.lines, 1)), along = simplify(turns * piece, ranges_);
+  // There may be no turn and nothing to read: a share is by numbers that are positive all the same.
+  const auto some = [&](const Expr& e) {
+    const Expr simple = simplify(e, ranges_);
+    return proves_le(Expr(1), simple, ranges_) ? simple : max(simple, Expr(1));
+  };
+  const Expr piece = Expr(kLine * std::max(s.lines, 1)), along = some(turns * piece);
   const bool one_row = is_const_int(block.rows, 1);
   const bool whole = is_const_int(block.bytes) && is_const_int(along) && block.bytes->ival % along->ival == 0;
-  const Expr pieces = simplify(ceildiv(block.bytes, one_row || whole ? along : piece), ranges_);
+  const Expr pieces = some(ceildiv(block.bytes, one_row || whole ? along : piece));
   Expr row = floordiv(number, pieces), bytes = mod(number, pieces), step = piece;
   if (one_row) {
     bytes = min(number, pieces - Expr(1)) * along;

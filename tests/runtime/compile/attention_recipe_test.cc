@@ -212,5 +212,79 @@ TEST(AttentionRecipe, GroupsOfEverySizeFitTheRegisters) {
   }
 }
 
+// One query of `heads` over `kept` heads of at most 4096 keys, of which a call has T. `apart`: rows of all heads follow
+// one another.
+search::Problem any_keys(int64_t queries, int64_t heads, int64_t kept, bool apart) {
+  const DimDesc keys = ops::symbol_dim("T", 0, 4096);
+  std::vector<ir::Expr> strides;
+  if (apart) strides = {ops::dim_expr(keys) * ir::Expr(kept * 32), ir::Expr(32), ir::Expr(kept * 32), ir::Expr(1)};
+  ops::Graph g;
+  const std::vector<int> in = {
+      ops::add_tensor(g, "q", {F(2), F(heads), queries == 1 ? F(1) : ops::symbol_dim("T", 0, 4096), F(32)}),
+      ops::add_tensor(g, "k", {F(2), F(kept), keys, F(32)}, false, ir::DType::f32, strides),
+      ops::add_tensor(g, "v", {F(2), F(kept), keys, F(32)}, false, ir::DType::f32, strides)};
+  g.outputs = {ops::add_node(g, "attention", in, "y", {{"causal", queries != 1}})};
+  search::Problem p;
+  p.kernel = ops::lower(*ops::finish(g))->kernels.at(0).kernel;
+  p.cold = true;
+  return p;
+}
+
+// Where calls choose how many keys there are, those of the next head are prefetched all the same, if two heads are near
+// at the size that is expected; the results are right at any other size as well.
+TEST(AttentionRecipe, KeysOfTheNextHeadAtAnyLength) {
+  for (const ir::IsaLevel level : {ir::IsaLevel::portable, ir::IsaLevel::avx2, ir::IsaLevel::avx512}) {
+    const ir::Target t = jit::host_target().cap(level);
+    if (t.level != level) continue;
+    LeafCache leaves(LeafCacheOptions{}, nullptr, nullptr);
+    for (const bool apart : {false, true}) {
+      for (const int64_t queries : {1, 9}) {
+        SCOPED_TRACE(fmt::format("{}, apart {}, {} queries", ir::isa_name(level), apart, queries));
+        search::Problem p = any_keys(queries, 4, 2, apart);
+        p.dims = {{"T", 64}};
+        const auto sketch = search::find_recipe(p)->sketch(p, t);
+        search::Knobs knobs = sketch->defaults();
+        const char* next = queries == 1 ? "pf" : "fn";
+        knobs[next] = queries == 1 ? -1 : 1;
+        EXPECT_TRUE(sketch->accepts(knobs).ok()) << sketch->accepts(knobs).to_string();
+        if (queries == 1) {
+          EXPECT_EQ(sketch->defaults().at("pf"), -1);
+        }
+        const auto schedule = search::find_recipe(p)->build(knobs, p, t);
+        ASSERT_TRUE(schedule.ok()) << schedule.status().to_string();
+        EXPECT_NE(search::to_text(*schedule).find("next=t1_k"), std::string::npos) << search::to_text(*schedule);
+        const auto stage =
+            build_stage(p.kernel, *schedule, t, leaves, {.llvm = false, .portable = level == ir::IsaLevel::portable});
+        ASSERT_TRUE(stage.ok()) << stage.status().to_string();
+        for (const int64_t keys : {0, 1, 7, 64, 131}) {
+          const auto verdict = Oracle::create({p.kernel, {{"T", keys}}, 3, 7}, nullptr).value()->verify(*stage);
+          ASSERT_TRUE(verdict.ok()) << verdict.status().to_string();
+          EXPECT_TRUE(verdict->ok) << keys << " keys: " << verdict->reason;
+        }
+      }
+    }
+  }
+}
+
+// Of more keys than the second cache keeps of two heads: rows that follow one another are read one by one, as the
+// hardware reads ahead; of rows that lie apart several wait for memory together, for half of many heads at a time.
+TEST(AttentionRecipe, RowsThatLieApart) {
+  ir::Target t;
+  t.level = ir::IsaLevel::avx512;
+  t.lanes = 16;
+  t.vector_registers = 32;
+  t.mask_registers = 7;
+  for (const int64_t heads : {8, 16}) {
+    for (const bool apart : {false, true}) {
+      search::Problem p = any_keys(1, heads, 2, apart);
+      p.dims = {{"T", 4096}};
+      search::Knobs knobs = search::find_recipe(p)->sketch(p, t)->defaults();
+      EXPECT_EQ(knobs["jr"], apart ? 4 : 1);
+      EXPECT_EQ(knobs["hr"], apart && heads == 16 ? 4 : 0);
+      EXPECT_EQ(knobs["pf"], 0);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace lathe::runtime

@@ -192,6 +192,7 @@ TEST(RecipeDefaults, FollowTheShape) {
       {"and what comes from memory", attention(14, 128, true), {{"qc", 0}, {"fn", 1}}},
       {"keys of two heads do not stay", attention(2, 4096), {{"qc", 1}, {"fn", 0}}},
       {"no head follows", attention(1, 8192), {{"qc", 1}}},
+      {"blocks that are not whole are long ones, without the next head", attention(32, 100), {{"mb", 32}, {"fn", 0}}},
   };
   for (const Case& c : cases) {
     SCOPED_TRACE(c.name);
