@@ -28,7 +28,7 @@ using namespace ir;  // NOLINT: this file is all IR
 namespace {
 
 constexpr int64_t kBeside = 4;  // quads of a loop's step, vectors or groups side by side
-constexpr int64_t kHurriedRows = 4, kFewRows = 4, kAheadOfFew = 6144, kAhead = 16384;  // bytes
+constexpr int64_t kHurriedRows = 4, kFewRows = 4, kAheadOfTwo = 6144, kAheadOfFew = 8192, kAhead = 16384;  // bytes
 constexpr int64_t kNextRows = 8, kFewFields = 3;       // taller tiles fetch no faster; more streams are lost
 constexpr double kDots = 2, kIssue = 3.5;              // a cycle
 constexpr double kEnds = 12, kCrowded = 1.5;           // sums that end together; cycles of one more
@@ -282,8 +282,8 @@ std::optional<DotsSketch::Setting> DotsSketch::standard() const {
   base.parallel = problem_.threads > 1;
   each_setting(base, choices, [&](Setting k) {
     if ((hurried && k.tile_rows > kHurriedRows) || (problem_.cold && k.streams > 1)) return;
-    // One row waits for memory, not for the arithmetic that a shared scale saves, and bursts of longer code come later.
-    if (problem_.cold && m_ == 1 && k.scale > kLeastScale) return;
+    // Few rows wait for memory, not for the arithmetic that a shared scale saves, and bursts of longer code come later.
+    if (problem_.cold && m_ <= kFewRows && k.scale > kLeastScale) return;
     for (const int64_t prefetch : prefetches) {
       k.prefetch = prefetch;
       // Weights made of several fields leave no slots for sums in memory as well.
@@ -296,8 +296,9 @@ std::optional<DotsSketch::Setting> DotsSketch::standard() const {
   });
   if (!best || !problem_.cold || best->prefetch != 0) return best;
   const bool few = m_ <= best->tile_rows && best->tile_rows <= kFewRows;
-  best->prefetch = few ? kAheadOfFew : kAhead;
-  best->start = few && few_fields ? 1 : 0;
+  best->prefetch = !few ? kAhead : m_ > 2 ? kAheadOfFew : kAheadOfTwo;
+  // It gains where a byte has up to two products, and costs where it has more.
+  best->start = few && few_fields && static_cast<double>(m_ * n_ * k_) <= 2 * bytes_.of.at(bytes_.largest) ? 1 : 0;
   return best;
 }
 

@@ -3,19 +3,22 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <string_view>
+
 #include "jit/host/host_cpu.h"
 #include "runtime/serve/operator.h"
 
 namespace lathe::runtime {
 namespace {
 
-search::Knobs defaults(const char* format, int64_t bytes, int64_t rows, bool cold) {
+search::Knobs defaults(const char* format, int64_t bytes, int64_t rows, bool cold, uint32_t allowed = 0) {
   ops::Graph g;
   const int x = add_tensor(g, "x", {ops::fixed_dim(rows), ops::fixed_dim(2048)});
   const int w = add_tensor(g, "w", {ops::fixed_dim(2048), ops::fixed_dim(bytes)}, true, ir::DType::u8);
   g.outputs = {add_node(g, "quantized_matmul", {x, w}, "y", {{"format", std::string(format)}})};
   const auto op = Operator::create(Context::create({}).value(), ops::finish(g).value()).value();
-  const search::Problem problem = op->general_problem(0, true, {.cold = cold});
+  search::Problem problem = op->general_problem(0, true, {.cold = cold});
+  problem.allowed |= allowed;
   const search::Recipe* recipe = search::find_recipe(problem);
   const search::Knobs out = recipe->defaults(problem, op->context().target());
   EXPECT_TRUE(recipe->accepts(out, problem, op->context().target()).ok());
@@ -34,6 +37,24 @@ TEST(QuantisedDefaults, OneStreamComesFromMemory) {
       const search::Knobs knobs = defaults(f.name, f.bytes, rows, true);
       EXPECT_EQ(search::knob_of(knobs, "st", -1), 1);
       EXPECT_EQ(search::knob_of(knobs, "pf", -1), 8192);
+    }
+  }
+}
+
+// Up to four rows the weights' bytes take longer than the arithmetic that wider scales save.
+TEST(QuantisedDefaults, FewRowsFromMemoryKeepTheScalesOfGroups) {
+  if (jit::host_target().vector_registers < 32) GTEST_SKIP() << "needs the registers of AVX-512";
+  for (const auto& [name, bytes] :
+       {std::pair{"q4_0", 1152}, {"q4_1", 1280}, {"q5_0", 1408}, {"q8_0", 2176}, {"q4_k", 1152}}) {
+    for (const int64_t rows : {1, 2, 3, 4}) {
+      SCOPED_TRACE(fmt::format("{} {}", name, rows));
+      const search::Knobs knobs = defaults(name, bytes, rows, true, ir::kQuantisedActivations);
+      EXPECT_EQ(search::knob_of(knobs, "sc", -1), 32);
+      EXPECT_EQ(search::knob_of(knobs, "mr", -1), rows);
+      EXPECT_EQ(search::knob_of(knobs, "st", -1), 1);
+      EXPECT_EQ(search::knob_of(knobs, "pf", -1), rows > 2 ? 8192 : 6144);
+      const std::string_view format = name;
+      EXPECT_EQ(search::knob_of(knobs, "ps", -1), format == "q4_k" ? 0 : rows <= (format == "q8_0" ? 2 : 1));
     }
   }
 }
