@@ -2,6 +2,7 @@
 // keep each in a general register), and name the program. Virtual vector registers stay as many as
 // they are: generators allocate those.
 #include <algorithm>
+#include <cstdlib>
 #include <map>
 
 #include "ir/analysis/analysis.h"
@@ -34,6 +35,86 @@ void prune(Nodes& body, const F& f) {
     if (!n.body.empty()) prune(n.body, f);
   }
 }
+
+// Stores that a later one covers before anything may read what they wrote: of sums that two statements add to, for one.
+// Operands that a leaf writes do not overlap what it uses through other operands in the same loop
+// (search/cut/leaf_form.cc), but for a result in place of an input, of which each element is read before it is written.
+class DeadStores {
+ public:
+  explicit DeadStores(LeafProgram& p) : p_(p), operand_(p.ptrs.size(), kUnset, p.memory()), later_(p.memory()) {
+    for (size_t i = 0; i < p.ptrs.size(); ++i) {
+      if (p.ptrs[i].slot >= 0) operand_[i] = p.ptrs[i].slot;
+    }
+    each(p.body, [&](Node& n) {
+      if (n.kind == Node::Kind::set_ptr) copy(n.from, n.steps[0].ptr);
+      if (n.kind != Node::Kind::segments) return;
+      copy(n.seg_base_a, n.seg_ptr_a);
+      copy(n.seg_base_b, n.seg_ptr_b);
+    });
+  }
+  void remove() { remove(p_.body); }
+
+ private:
+  static constexpr int kUnset = -1, kUnknown = -2;
+  static constexpr int kMostBytes = 64;  // of a vector
+  static constexpr size_t kMost = 64;    // that are looked at
+
+  void copy(int from, int to) {
+    const int known = operand_[from] == kUnset ? kUnknown : operand_[from];
+    operand_[to] = operand_[to] == kUnset || operand_[to] == known ? known : kUnknown;
+  }
+  static bool beside(const Mem& a, const Mem& b) {
+    return a.ptr == b.ptr && a.index_kind == b.index_kind && a.index == b.index && a.scale == b.scale;
+  }
+  bool may_read(const Mem& load, const Mem& store) const {
+    const int from = operand_[load.ptr], to = operand_[store.ptr];
+    if (from >= 0 && to >= 0 && from != to) return false;
+    return !beside(load, store) || std::abs(int64_t{load.disp} - store.disp) < kMostBytes;
+  }
+  static bool covers(const Inst& later, const Inst& store) {
+    return beside(later.mem, store.mem) && later.mem.disp == store.mem.disp && later.type == store.type &&
+           (later.mask < 0 || later.mask == store.mask);
+  }
+  // From the last node to the first: later_ has the stores after a node that nothing between may read.
+  void remove(Nodes& body) {
+    later_.clear();
+    const auto forget = [&](auto&& which) { std::erase_if(later_, which); };
+    std::pmr::vector<uint8_t> dead(body.size(), p_.memory());
+    bool any = false;
+    for (size_t i = body.size(); i-- > 0;) {
+      Node& n = body[i];
+      if (n.kind == Node::Kind::set_ptr) {
+        forget([&](const Inst& s) { return s.mem.ptr == n.steps[0].ptr; });
+        continue;
+      }
+      if (n.kind != Node::Kind::inst) {
+        if (!n.body.empty()) remove(n.body);
+        later_.clear();
+        continue;
+      }
+      const LeafOpKind kind = leaf_op_kind(n.inst.op);
+      if (kind == LeafOpKind::kTile) later_.clear();
+      if (kind == LeafOpKind::kLoad) forget([&](const Inst& s) { return may_read(n.inst.mem, s.mem); });
+      if (kind == LeafOpKind::kMask) forget([&](const Inst& s) { return s.mask == n.inst.dst; });
+      if (n.inst.op != LeafOp::k_store) continue;
+      dead[i] = std::any_of(later_.begin(), later_.end(), [&](const Inst& s) { return covers(s, n.inst); });
+      any |= dead[i] != 0;
+      if (!dead[i] && later_.size() < kMost) later_.push_back(n.inst);
+    }
+    if (!any) return;
+    size_t kept = 0;
+    for (size_t i = 0; i < body.size(); ++i) {
+      if (dead[i]) continue;
+      if (kept != i) body[kept] = std::move(body[i]);
+      ++kept;
+    }
+    body.resize(kept);
+  }
+
+  LeafProgram& p_;
+  std::pmr::vector<int> operand_;  // that each pointer points into
+  std::pmr::vector<Inst> later_;
+};
 
 // Instructions whose result is never read, pointers that address nothing, conditions over nothing:
 // users before what they use, until nothing more falls.
@@ -321,6 +402,7 @@ void share_numbers(LeafProgram& p) {
 }  // namespace
 
 void tidy(LeafProgram& program) {
+  DeadStores(program).remove();
   DeadCode(program).remove();
   for (const Node& n : program.body) {
     if (n.kind == Node::Kind::set_ptr) {

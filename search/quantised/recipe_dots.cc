@@ -274,9 +274,9 @@ std::optional<DotsSketch::Setting> DotsSketch::standard() const {
                                                 {&Setting::streams, values_of(*this, &Setting::streams)},
                                                 {&Setting::scale, scales()}};
   const bool few_fields = std::ssize(p_.fields) <= kFewFields;
-  const bool shares = problem_.cold && few_fields && m_ > kNextRows;
+  const bool shares = problem_.cold && few_fields && m_ >= kNextRows;
   std::vector<int64_t> prefetches;
-  if (!shares || (g_.group < k_ && byte_fields() == 1)) prefetches.push_back(0);
+  if (!shares || m_ == kNextRows || (g_.group < k_ && byte_fields() == 1)) prefetches.push_back(0);
   if (shares) prefetches.push_back(-1);
   Setting base;
   base.parallel = problem_.threads > 1;
@@ -286,8 +286,9 @@ std::optional<DotsSketch::Setting> DotsSketch::standard() const {
     if (problem_.cold && m_ <= kFewRows && k.scale > kLeastScale) return;
     for (const int64_t prefetch : prefetches) {
       k.prefetch = prefetch;
-      // Weights made of several fields leave no slots for sums in memory as well.
-      if (prefetch == -1 && (k.tile_rows > kNextRows || (byte_fields() > 1 && !sums_fit(k)))) continue;
+      // Weights made of several fields leave no slots for sums in memory as well; two tiles are late but for turns.
+      const bool late = m_ == kNextRows && !takes_turns(k);
+      if (prefetch == -1 && (k.tile_rows > kNextRows || late || (byte_fields() > 1 && !sums_fit(k)))) continue;
       const double cycles = estimate(k);
       if (cycles >= least || !accepts(k).ok()) continue;
       least = cycles;

@@ -68,6 +68,40 @@ TEST(LowerRow, LargestOfAbsoluteValues) {
   }
 }
 
+int count_stores(const Nodes& body) {
+  int n = 0;
+  for (const Node& node : body) {
+    n += node.kind == Node::Kind::inst && node.inst.op == LeafOp::k_store;
+    n += count_stores(node.body);
+  }
+  return n;
+}
+
+// What a later statement covers is stored once, unless something may read it between.
+TEST(LowerRow, StoresWhatIsNotCoveredLater) {
+  struct Row {
+    const char *first, *between, *last;
+    int stores;
+  };
+  const std::string at = "p1[i0, i1] ", vector = "    for i1 < 16 @vector:\n      ";
+  for (const Row& row : {Row{"= p0[i0, i1]", nullptr, "= p0[i0, i1] * 3.0", 1},
+                         Row{"= p0[i0, i1]", nullptr, "+= p0[i0, i1] * p2[i1]", 1},
+                         Row{"= p0[i0, i1]", "p0[i0, 3]", "+= p0[i0, i1] * p2[i1]", 3},
+                         Row{"= p0[i0, i1]", "p0[i0, 3]", "= p0[i0, i1] * 3.0", 2},
+                         Row{"= p0[i0, i1]", "p1[i0, 3]", "= p0[i0, i1] * 3.0", 3}}) {
+    std::string body = "  for i0 < e0:\n" + vector + at + row.first + "\n";
+    if (row.between != nullptr) body += vector + "p1[i0, 40 + i1] = " + row.between + "\n";
+    LeafCase c = rows(body + vector + at + row.last + "\n", 3, 56);
+    expect_leaf(c);
+    for (const ir::Target& t : test_targets()) {
+      if (t.lanes != 16) continue;
+      const auto p = c.lower(t);
+      ASSERT_TRUE(p.ok()) << p.status().to_string();
+      EXPECT_EQ(count_stores(p->body), row.stores) << to_text(*p);
+    }
+  }
+}
+
 // The iterator of one lane is 0 wherever it stands: what the scope writes looks like one element of all lanes.
 TEST(LowerRow, VectorScopesOfOneLane) {
   const std::string body = R"(  for i0 < e0:
