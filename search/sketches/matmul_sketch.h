@@ -26,6 +26,7 @@ bool matmul_of_integers(const MatmulParts& parts, const ir::Kernel& kernel);
 class MatmulSketch {
  public:
   enum : int64_t { kSingle = 0, kSteps = 1, kTiles = 2 };                       // values of `dots`
+  enum : int64_t { kCopyPanel = 1, kCopyFirst = 2 };                            // values of `copy_panels`
   static constexpr int64_t kTileRows = 32, kTileColumns = 32, kTileLanes = 16;  // four tiles of sums, a step of K
   int64_t tile_depth() const { return kTileLanes * step_; }
   static constexpr int64_t kMaxOwnStream = 64;  // rows up to which B's own stream is prefetched
@@ -82,6 +83,8 @@ class MatmulSketch {
   // Parts of K: the names of what split_depth() makes, and what is decided of them (matmul_script.cc).
   static constexpr const char *kPartScope = "ks", *kPartRows = "mp", *kPartColumns = "np", *kPartDepth = "kd",
                               *kPartSums = "cp";
+  // The scope of K in which a panel is copied.
+  static constexpr const char* kCopyScope = "bp_0";
   std::vector<int64_t> parts_worth_trying() const;
   ir::Status accepts_parts(const Setting& k) const;
   // Of K that is summed in one go: all of it, or a part.
@@ -111,6 +114,7 @@ class MatmulSketch {
   void write_tile(Script& s, const Setting& k, const char* tail) const;
   void write_whole_tile(Script& s, const Setting& k) const;
   void write_blocked_tile(Script& s, const Setting& k, const std::string& steps, const char* tail) const;
+  void copy_with_first(Script& s, const std::string& steps, const char* tail) const;
   void gather_sums(Script& s, const Setting& k) const;
   void write_sums(Script& s, const Setting& k, const char* at, const std::string& steps, const char* tail) const;
 

@@ -143,7 +143,10 @@ const std::vector<KnobRow<MatmulSketch>>& MatmulSketch::table() {
          return v;
        }},
       {"pack_rows", "pa", "1: A is copied to [tile][k][row] first, so that its rows do not share the sets of a cache",
-       &Setting::pack_rows, 0, 1, true, [](S s) { return values_if(s.rows_pack_ && s.m_ > 1, {0, 1}); }},
+       &Setting::pack_rows, 0, 1, true,
+       [](S s) {
+         return values_if(s.rows_pack_ && s.m_ > 1, {0, 1});
+       }},
       {"prefetch", "pf",
        "bytes that B's stream, or rows that lie apart, are prefetched ahead; 0: not; -1: the next block of B instead, "
        "spread over the tiles",
@@ -164,8 +167,13 @@ const std::vector<KnobRow<MatmulSketch>>& MatmulSketch::table() {
       {"join_tiles", "mu", "1: two to four tiles of short sums are one leaf; 0: a call each", &Setting::join_tiles, 0,
        1, true, [](S s) { return flag_if(s.may_join()); }},
       {"copy_panels", "pb",
-       "1: each panel of a B that lies row-major is copied together before its tiles; 0: read where it lies",
-       &Setting::copy_panels, 0, 1, true, [](S s) { return flag_if(s.in_place()); }},
+       "1: each panel of a B that lies row-major is copied together before its tiles; 2: its first tile copies it; 0: "
+       "read where it lies",
+       &Setting::copy_panels, 0, 2, true,
+       [](S s) {
+         const bool tiles = s.m_ > 1 && is_const_int(s.p_.m->extent) && is_const_int(s.p_.n->extent);
+         return !s.in_place() ? Values{} : tiles ? Values{0, kCopyPanel, kCopyFirst} : Values{0, kCopyPanel};
+       }},
       {"share_heads", "gh",
        "1: heads that share B run under each panel, so that it is transposed or copied once for all; 0: head by head",
        &Setting::share_heads, 0, 1, true, [](S s) { return flag_if(!s.packed() && !s.p_.sharing.empty()); }},
@@ -303,7 +311,7 @@ Status MatmulSketch::accepts(const Setting& k) const {
     return unsupported("pa 1: rows of A do not lie in one piece, or there is one");
   const bool one_row = is_const_int(p_.k->extent, 1);
   if (pf != 0 && one_row) return unsupported("pf {}: sums of one term read B once", pf);
-  const bool rows = in_place() && rows_apart() && k.copy_panels == 0 && pf >= kLineBytes;
+  const bool rows = in_place() && rows_apart() && k.copy_panels != kCopyPanel && pf >= kLineBytes;
   if (pf != 0 && !packed() && !rows && (pf != -1 || k.column_block == 0))
     return unsupported("pf {}: B is not packed, nor read in rows that lie apart or in blocks", pf);
   if (pf == -1 && packed() && m_ <= mr) return unsupported("pf next: a single tile has nothing to share it with");
@@ -311,10 +319,12 @@ Status MatmulSketch::accepts(const Setting& k) const {
       (!may_join() || blocked || mc != 0 || pf != 0 || m_ % mr != 0 || m_ <= mr || m_ > kMostJoined * mr)) {
     return unsupported("mu 1: not two to {} whole tiles with short sums", kMostJoined);
   }
-  if (k.copy_panels != 0 && !in_place()) return unsupported("pb 1: B does not lie row-major");
+  if (k.copy_panels != 0 && !in_place()) return unsupported("pb {}: B does not lie row-major", k.copy_panels);
   const bool one_panel = is_const_int(p_.n->extent) && n(k) <= nr;
   if (k.copy_panels != 0 && (m_ <= mr || one_panel || one_row))
-    return unsupported("pb 1: one tile walks a panel, or a panel is all of B or one row");
+    return unsupported("pb {}: one tile walks a panel, or a panel is all of B or one row", k.copy_panels);
+  if (k.copy_panels == kCopyFirst && (k.column_block == 0 || k.dots != kSingle || !is_const_int(p_.m->extent)))
+    return unsupported("pb 2: expected blocks of columns, and rows that do not vary");
   if (k.share_heads != 0 && (p_.sharing.empty() || !(k.copy_panels != 0 || panels_ == Panels::transposed)))
     return unsupported("gh 1: no heads share panels that are transposed or copied");
   if (k.share_heads != 0 && (blocked || mc != 0 || k.pack_rows != 0))
@@ -359,6 +369,7 @@ MatmulWork MatmulSketch::work(const Setting& k, int64_t block_rows) const {
   w.packs_rows = k.pack_rows != 0;
   w.transposes = panels_ == Panels::transposed;
   w.copies = k.copy_panels != 0;
+  w.first_copies = k.copy_panels == kCopyFirst;
   for (const Stmt* s : p_.sharing)
     w.sharing *= k.share_heads != 0 ? static_cast<double>(extent_at(s->extent, problem_)) : 1;
   w.piecewise = !packed() && !w.copies && k.panel_columns < n_;
