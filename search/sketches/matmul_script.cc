@@ -237,13 +237,15 @@ void MatmulSketch::write_prologues(Script& s) const {
   }
 }
 
-// Of the next block of a B that is not packed, per four steps of a tile: as many as let its tiles have all rows.
+// Of the next block of a B that is not packed, per four steps of a tile: as many as let its tiles have all rows, each
+// one of its own if there are enough.
 int64_t MatmulSketch::lines_of_block(const Setting& k) const {
   constexpr int64_t kMost = 16, kLine = 64, kSteps = 4;
   const auto parts = [](int64_t of, int64_t size) { return (of + size - 1) / size; };
   const int64_t depth = matmul_block_depth(k.depth_block, k_), columns = k.column_block;
   const int64_t rows = in_place() ? depth : columns, row = parts((in_place() ? columns : depth) * b_bytes_, kLine);
   const int64_t tiles = parts(m_, k.tile_rows) * parts(columns, k.panel_columns), turns = parts(depth, kSteps);
+  if (row % turns == 0 && row / turns <= kMost && tiles >= rows) return row / turns;
   int64_t lines = 1;
   while (lines < kMost && parts(row, lines) * parts(rows, turns) > tiles) ++lines;
   return lines;

@@ -143,10 +143,7 @@ const std::vector<KnobRow<MatmulSketch>>& MatmulSketch::table() {
          return v;
        }},
       {"pack_rows", "pa", "1: A is copied to [tile][k][row] first, so that its rows do not share the sets of a cache",
-       &Setting::pack_rows, 0, 1, true,
-       [](S s) {
-         return values_if(s.rows_pack_ && s.m_ > 1, {0, 1});
-       }},
+       &Setting::pack_rows, 0, 1, true, [](S s) { return values_if(s.rows_pack_ && s.m_ > 1, {0, 1}); }},
       {"prefetch", "pf",
        "bytes that B's stream, or rows that lie apart, are prefetched ahead; 0: not; -1: the next block of B instead, "
        "spread over the tiles",
