@@ -21,6 +21,7 @@ constexpr int64_t kAlongRow = 256,
                   kFarAlongRow = 512;  // bytes that rows of B are prefetched ahead: next tiles' columns
 constexpr int64_t kFewRows = 4;        // of A: what B's rows take from memory decides
 constexpr int64_t kStreams = 6;        // rows that are summed along K
+constexpr int64_t kWide = 4;           // bytes of an element that needs no conversion
 constexpr int64_t kDepthOfRow = 8;     // as many for each row of A: sums come and go once for so many of B's lines
 
 }  // namespace
@@ -146,11 +147,11 @@ std::optional<MatmulSketch::Setting> MatmulSketch::standard() const {
   }
   if (dots_.columns != 0 && dots_.whole == 0) {
     // Six rows from memory are streams that the hardware follows by itself; where a row has several products they are
-    // late without prefetches.
+    // late without prefetches, and so are those of narrow elements, which take more instructions for a line.
     const bool far = problem_.cold && k_ > t_.lanes, alone = dots_.columns == 1 && m_max_ >= kStreams;
     const Setting k{.tile_rows = far && alone ? kStreams : 1,
                     .panel_columns = widths_.front(),
-                    .prefetch = far && !alone ? kRowsAhead : 0,
+                    .prefetch = !far ? 0 : !alone ? kRowsAhead : a_bytes_ < kWide ? kNarrowAhead : 0,
                     .depth_sums = 1};
     each_setting(k, {row_blocks}, visit);
   }

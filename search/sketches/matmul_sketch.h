@@ -32,7 +32,8 @@ class MatmulSketch {
   static constexpr int64_t kMaxOwnStream = 64;  // rows up to which B's own stream is prefetched
   static constexpr int64_t kDeepest = 8192;     // K beyond which a panel leaves the caches before the next rows need it
   static constexpr int64_t kMostParts = 64;
-  static constexpr int64_t kRowsAhead = 2048;  // bytes that rows which are summed along K are prefetched ahead
+  // Bytes that rows which are summed along K are prefetched ahead; the fewer for a single row of narrow elements.
+  static constexpr int64_t kRowsAhead = 2048, kNarrowAhead = 1024;
   struct Setting {
     int64_t tile_rows = 0, panel_columns = 0, streams = 1, depth_block = 0, row_block = 0, pack_rows = 0, prefetch = 0,
             function_pass = 0, join_tiles = 0, copy_panels = 0, share_heads = 0, depth_sums = 0, dots = 0,

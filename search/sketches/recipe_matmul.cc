@@ -150,7 +150,7 @@ const std::vector<KnobRow<MatmulSketch>>& MatmulSketch::table() {
        &Setting::prefetch, -1, kAnySize, true,
        [](S s) {
          if (s.in_place() && s.rows_apart()) return Values{0, 256, 512, 1024, -1};
-         if (!s.packed() && s.dots_.columns != 0 && s.dots_.whole == 0) return Values{0, kRowsAhead};
+         if (!s.packed() && s.dots_.columns != 0 && s.dots_.whole == 0) return Values{0, kNarrowAhead, kRowsAhead};
          if (!s.packed()) return values_if(is_const_int(s.p_.n->extent), {0, -1});
          return values_if(true, s.m_ <= kMaxOwnStream ? s.t_.slow_memory()
                                                             ? Values{0, 1024, 2048, 4096, 8192, -1}
@@ -225,7 +225,7 @@ Status MatmulSketch::accepts_only_dots(const Setting& k) const {
   const Setting plain{.tile_rows = k.tile_rows,
                       .panel_columns = widths_.front(),
                       .row_block = k.row_block,
-                      .prefetch = k.prefetch == kRowsAhead ? kRowsAhead : 0,
+                      .prefetch = k.prefetch == kRowsAhead || k.prefetch == kNarrowAhead ? k.prefetch : 0,
                       .depth_sums = 1};
   if (k != plain) return unsupported("dk 1: there are no panels to choose");
   const int64_t most = std::min(most_dot_rows(dots_, t_), m_max_);

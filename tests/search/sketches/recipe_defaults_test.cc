@@ -360,6 +360,31 @@ TEST(RecipeDefaults, PlainOperandsFromMemoryArePrefetchedAlongTheirRows) {
   EXPECT_EQ(prefetched(129, true, true), 0);
 }
 
+// A line of narrow elements takes more instructions: the hardware's prefetcher alone comes late.
+TEST(RecipeDefaults, ARowOfNarrowElementsAlongKIsPrefetched) {
+  for (const auto& [type, want] : {std::pair("f32", 0), std::pair("bf16", 1024), std::pair("f16", 1024)}) {
+    const char* product = type == std::string("f32") ? "x[m, k] * w[n, k]" : "f32(x[m, k]) * f32(w[n, k])";
+    Problem p = fixed(fmt::format(
+        R"(kernel mm(x: {0}[1, 4096] in, w: {0}[4096, 4096] in, y: f32[1, 4096] out) family matmul
+  c: f32[1, 4096] heap
+  for m < 1 [m]:
+    for n < 4096 [n]:
+      c[m, n] = 0.0
+      for k < 4096 [k]:
+        c[m, n] += {1}
+      y[m, n] = c[m, n]
+)",
+        type, product));
+    p.cold = true;
+    const Knobs k = kMatmulRecipe.defaults(p, target());
+    EXPECT_EQ(knob_of(k, "pf"), want) << type;
+    EXPECT_EQ(knob_of(k, "mr"), 6) << type;
+    EXPECT_TRUE(kMatmulRecipe.build(k, p, target()).ok()) << type;
+    p.cold = false;
+    EXPECT_EQ(knob_of(kMatmulRecipe.defaults(p, target()), "pf"), 0) << type;
+  }
+}
+
 // What is read where it lies goes in long pieces of few rows, what is transposed panel by panel. Sums of many rows lie
 // tile by tile, if all blocks are whole.
 TEST(RecipeDefaults, TilesOfPlainOperandsFetchTheNextBlock) {
