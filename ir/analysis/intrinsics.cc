@@ -44,8 +44,6 @@ constexpr FragmentRow kFragments[] = {
 constexpr int kMostCopied = 4;  // bytes: one lane an element
 constexpr int kFragmentCopied = 2;
 
-bool widens(DType type) { return type == DType::bf16 || type == DType::f16; }
-
 using Scopes = std::vector<const Stmt*>;
 
 // From a scope down to its only statement, prefetches aside.
@@ -53,14 +51,15 @@ struct Nest {
   Scopes scopes;  // outermost first
   const Stmt* statement = nullptr;
 
-  // bound: scopes inside must be unrolled or vectors already.
-  std::string descend(const Stmt& outermost, bool bound) {
+  // bound: scopes inside must be unrolled or vectors already. copies: before the outermost scope's last statement.
+  std::string descend(const Stmt& outermost, bool bound, bool copies = false) {
     if (outermost.kind != Stmt::Kind::scope) return "expected a scope";
     for (const Stmt* at = &outermost; statement == nullptr;) {
       scopes.push_back(at);
       const Stmt* inner = nullptr;
       for (const Stmt& s : at->body) {
-        if (s.kind == Stmt::Kind::prefetch) continue;
+        if (s.kind == Stmt::Kind::prefetch || (copies && at == &outermost && &s != &at->body.back() && is_copy(s)))
+          continue;
         if (inner != nullptr) return "expected one statement in scope " + at->iter;
         inner = &s;
       }
@@ -152,7 +151,7 @@ class Matcher {
 
   // Empty, or what was expected.
   std::string run(const Stmt& scope) {
-    std::string why = site_.descend(scope, pattern_.bound);
+    std::string why = site_.descend(scope, pattern_.bound, row_.layout == IntrinsicLayout::kWithCopies);
     for (const auto check : {&Matcher::depth, &Matcher::statement, &Matcher::outermost}) {
       if (why.empty()) why = (this->*check)();
     }
@@ -185,7 +184,9 @@ class Matcher {
   }
 
   // Whether an operand of the meaning may be of this type: its own, or one that a load widens to it.
-  bool takes(DType means, DType is) const { return means == is || (means == DType::f32 && widens(is)); }
+  bool takes(DType means, DType is) const {
+    return means == is || (means == DType::f32 && (is == DType::bf16 || is == DType::f16));
+  }
 
   // Where the meaning reads a byte as i32: a value that is made of bytes. Stands for the byte that is read first.
   bool made_of_bytes(const Expr& pattern, const Expr& given) {
@@ -413,10 +414,8 @@ class Matcher {
 const std::vector<Intrinsic>& intrinsics() { return kIntrinsics; }
 
 const Intrinsic* find_intrinsic(std::string_view name) {
-  for (const Intrinsic& row : kIntrinsics) {
-    if (name == row.name) return &row;
-  }
-  return nullptr;
+  const auto row = std::find_if(kIntrinsics.begin(), kIntrinsics.end(), [&](const auto& i) { return name == i.name; });
+  return row == kIntrinsics.end() ? nullptr : &*row;
 }
 
 bool is_summed(const Stmt& scope) {
@@ -446,9 +445,8 @@ bool matches_intrinsic(const Kernel& kernel, const Stmt& scope, const Intrinsic&
   std::string refusal = meaning == nullptr
                             ? fmt::format("the meaning of {} is no Kernel of one statement", intrinsic.name)
                             : Matcher(kernel, intrinsic, *meaning).run(scope);
-  const bool matches = refusal.empty();
-  if (why != nullptr && !matches) *why = std::move(refusal);
-  return matches;
+  if (why != nullptr && !refusal.empty()) *why = refusal;
+  return refusal.empty();
 }
 
 int warp_lanes(const Stmt& scope) {

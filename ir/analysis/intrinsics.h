@@ -9,7 +9,7 @@
 
 namespace lathe::ir {
 
-enum class IntrinsicLayout : uint8_t { kAnyLayout, kAdjacent, kFragments, kBox };
+enum class IntrinsicLayout : uint8_t { kAnyLayout, kWithCopies, kAdjacent, kFragments, kBox };
 inline constexpr int kWarpLanes = 32, kGroupLanes = 128;  // threads of a warp, and of four that compute together
 
 struct Intrinsic {
@@ -23,6 +23,11 @@ struct Intrinsic {
 };
 const std::vector<Intrinsic>& intrinsics();
 const Intrinsic* find_intrinsic(std::string_view name);
+// A copy, alone or in unrolled and vector scopes: what may stand before the sum of a step (kWithCopies).
+inline bool is_copy(const Stmt& s) {
+  if (s.kind == Stmt::Kind::assign) return s.op == AssignOp::set && s.value->op == Op::k_load;
+  return (s.mark == Mark::unroll || s.mark == Mark::vector) && s.body.size() == 1 && is_copy(s.body[0]);
+}
 // Whether a marked scope is summed over: each of its steps adds to the same results.
 bool is_summed(const Stmt& scope);
 // Whether a marked scope is one step of a sum, its extent a part of the instruction, rather than a loop of steps.

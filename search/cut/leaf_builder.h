@@ -139,7 +139,8 @@ class LeafBuilder {
   struct Block;
   ir::Result<Block> next_block(const std::string& buffer, size_t scope) const;
   static ir::Expr most(const ir::Expr& extent, const ir::Ranges& ranges);
-  ir::Status add_block(const ir::Stmt& s, const ir::Expr& turns, size_t scope);
+  ir::Expr shares_before(const ir::Stmt& s, const std::string& tensor, const ir::Stmt& around) const;
+  ir::Status add_block(const ir::Stmt& s, const ir::Expr& turns, size_t scope, const std::string& tensor);
   ir::Result<int> operand_read_by(const ir::Stmt& loop, const std::string& buffer) const;
   ir::Status add_share(const ir::Stmt& s, int operand);
   ir::Status add_loop_stream(const ir::Stmt& s, ir::Stmt& leaf);

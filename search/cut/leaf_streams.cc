@@ -112,10 +112,40 @@ Expr LeafBuilder::most(const Expr& extent, const Ranges& ranges) {
   return !varies ? extent : hi < INT64_MAX ? Expr(hi) : Expr();
 }
 
+// Calls in an iteration of the scope `around` whose tensor scopes stand before this one and prefetch the same, so that
+// they have shares of it before those of this one; null: unknown.
+Expr LeafBuilder::shares_before(const Stmt& s, const std::string& tensor, const Stmt& around) const {
+  Expr before(0);
+  bool found = false;
+  Ranges ranges = ranges_;
+  const auto is_same = [&](const Stmt& c) {
+    return c.kind == Stmt::Kind::prefetch && c.target == s.target && c.iter == s.iter;
+  };
+  const auto count = [&](auto&& self, const std::vector<Stmt>& body, const Expr& calls) -> void {
+    for (const Stmt& c : body) {
+      if (c.kind != Stmt::Kind::scope || found) continue;
+      if (c.mark == Mark::tensor) {
+        found = c.iter == tensor;
+        if (found || std::none_of(c.body.begin(), c.body.end(), is_same)) continue;
+        before = before && calls ? simplify(before + calls) : Expr();
+        continue;
+      }
+      const Expr extent = most(c.extent, ranges);
+      const Expr inside = calls && extent ? simplify(calls * extent) : Expr();
+      inside_scope(ranges, c, [&](const Ranges&) {
+        self(self, c.body, inside);
+        return 0;
+      });
+    }
+  };
+  count(count, around.body, Expr(1));
+  return before;
+}
+
 // A prefetch statement that shares out, among the calls in an iteration of a scope, what its next iteration reads. Each
 // call has so many turns of its lines: pieces of rows, of as many bytes one after another, or each of a row of its own
-// where the piece is as wide as that.
-Status LeafBuilder::add_block(const Stmt& s, const Expr& turns, size_t scope) {
+// where the piece is as wide as that. `tensor`: the tensor scope that it stands in, if any.
+Status LeafBuilder::add_block(const Stmt& s, const Expr& turns, size_t scope, const std::string& tensor) {
   LATHE_ASSIGN(const Block block, next_block(s.target, scope));
   Expr number(0);
   for (size_t i = scope + 1; i < outer_.size(); ++i) {
@@ -123,6 +153,9 @@ Status LeafBuilder::add_block(const Stmt& s, const Expr& turns, size_t scope) {
     if (!extent) return unsupported("prefetch of {}: as many shares as {}", s.target, print_extent(*outer_[i]));
     number = number * extent + iter(outer_[i]->iter);
   }
+  const Expr before = tensor.empty() ? Expr(0) : shares_before(s, tensor, *outer_[scope]);
+  if (!before) return unsupported("prefetch of {}: as many shares as calls before {}", s.target, tensor);
+  number = number + before;
   if (!turns) return unsupported("prefetch of {}: an unknown number of steps", s.target);
   // There may be no turn and nothing to read: a share is by numbers that are positive all the same.
   const auto some = [&](const Expr& e) {
@@ -173,7 +206,7 @@ Status LeafBuilder::add_loop_stream(const Stmt& s, Stmt& leaf) {
       const Expr extent = most(l->extent, ranges_);
       turns = turns && extent ? simplify(turns * extent, ranges_) : Expr();
     }
-    return building_streams_ ? add_block(s, turns, i) : Status();
+    return building_streams_ ? add_block(s, turns, i, "") : Status();
   }
   LATHE_ASSIGN(const int operand, operand_read_by(*around_.back(), s.target));
   leaf.target = fmt::format("p{}", operand);
@@ -189,7 +222,7 @@ Status LeafBuilder::add_stream(const Stmt& s, const Stmt& tensor, const Ranges& 
     leaf.iter.clear();
     const Expr steps = most(tensor.extent, ranges_);
     const Expr turns = steps ? simplify(ceildiv(steps, Expr(kStepsOfShare)), ranges_) : steps;
-    return building_streams_ ? add_block(s, turns, i) : Status();
+    return building_streams_ ? add_block(s, turns, i, tensor.iter) : Status();
   }
   const Expr step = step_bytes(s.target, tensor, ranges);
   int found = -1;

@@ -16,6 +16,8 @@
 // rotate_scope: the same statements in the same order, but iterations begin in the middle, so that other moves
 // can bring the end of one and the beginning of the next together.
 //   for i < N: F(i); S(i)  ->  F(0);  for i < N - 1: S(i); F(i + 1);   S(N - 1)
+// After the last statement the first iteration stands alone:
+//   for i < N: F(i)  ->  F(0);  for i < N - 1: F(i + 1)
 #include <algorithm>
 
 #include "search/moves/footprint.h"
@@ -94,17 +96,17 @@ Stmt copy_whole(const Buffer& buffer, const std::string& to, const std::string& 
   return out;
 }
 
-// A plain scope, and where its second part begins.
+// A plain scope, and where its second part begins, which has at least so many statements.
 struct Halves {
   ScopeSite site;
   std::ptrdiff_t at = 0;
 };
-Result<Halves> find_halves(Kernel& k, const Move& move) {
+Result<Halves> find_halves(Kernel& k, const Move& move, int64_t least = 1) {
   const std::string& name = move.args[0];
   LATHE_ASSIGN(const ScopeSite site, find_plain_site(k, name));
   const Stmt& scope = site.scope();
   LATHE_ASSIGN(const int64_t after,
-               int_arg(move.options.at("after"), "after", 0, static_cast<int64_t>(scope.body.size()) - 2));
+               int_arg(move.options.at("after"), "after", 0, static_cast<int64_t>(scope.body.size()) - 1 - least));
   bool follows = false;  // a prefetch is spread over the scope
   for_each_stmt(scope.body,
                 [&](const Stmt& s) { follows = follows || (s.kind == Stmt::Kind::prefetch && s.iter == name); });
@@ -157,10 +159,10 @@ std::vector<Stmt> staged(Kernel& k, const Stmt& scope, std::ptrdiff_t at, const 
   return out;
 }
 
-std::vector<Move> propose_after(const Kernel& kernel, const char* move) {
+std::vector<Move> propose_after(const Kernel& kernel, const char* move, size_t least = 1) {
   std::vector<Move> out;
   for_each_stmt(kernel.body, [&](const Stmt& s) {
-    for (size_t i = 0; s.mark == Mark::none && i + 1 < s.body.size(); ++i)
+    for (size_t i = 0; s.mark == Mark::none && i + least < s.body.size(); ++i)
       out.push_back({move, {s.iter}, {{"after", std::to_string(i)}}, {}});
   });
   return out;
@@ -283,7 +285,7 @@ std::vector<Move> propose_pipeline(const Kernel& kernel) { return propose_after(
 Status apply_rotate_scope(TransformResult& result, const Move& move, const TransformParams& params) {
   Kernel& k = result.kernel;
   const std::string& name = move.args[0];
-  LATHE_ASSIGN(const Halves halves, find_halves(k, move));
+  LATHE_ASSIGN(const Halves halves, find_halves(k, move, 0));
   const auto& [site, at] = halves;
   Stmt& scope = site.scope();
   const Ranges ranges = ranges_at(k, site.outer);
@@ -303,6 +305,6 @@ Status apply_rotate_scope(TransformResult& result, const Move& move, const Trans
   return {};
 }
 
-std::vector<Move> propose_rotate_scope(const Kernel& kernel) { return propose_after(kernel, "rotate_scope"); }
+std::vector<Move> propose_rotate_scope(const Kernel& kernel) { return propose_after(kernel, "rotate_scope", 0); }
 
 }  // namespace lathe::search

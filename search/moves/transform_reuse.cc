@@ -1,6 +1,6 @@
 // reuse_dims, reuse_buffers: storage used again, by the next iteration or by another buffer. The Kernel is rewritten to
 // the cells that remain, so whatever asks for dependences afterwards asks about storage. split_buffer: cells that one
-// scope has for itself get storage of their own.
+// scope has for itself, or values that nobody else sees, get storage of their own.
 #include <algorithm>
 
 #include "ir/core/text_form.h"
@@ -98,6 +98,21 @@ std::vector<Move> propose_reuse_dims(const Kernel& kernel) {
   return out;
 }
 
+// Whether all of the outside uses stand before the scope, or all after it, in the scopes around all of them.
+static bool on_one_side(const Kernel& k, const ScopePath& around, const ScopePath& scope,
+                        const std::vector<const Access*>& outside) {
+  const std::vector<Stmt>& body = around.empty() ? k.body : around.back()->body;
+  if (scope.size() <= around.size()) return false;
+  const std::ptrdiff_t own = scope[around.size()] - body.data();
+  bool before = true, after = true;
+  for (const Access* a : outside) {
+    const Stmt* top = a->scopes.size() > around.size() ? a->scopes[around.size()] : a->stmt;
+    before = before && top - body.data() < own;
+    after = after && top - body.data() > own;
+  }
+  return before || after;
+}
+
 //   t[i] = e; f(t[j]); u[k] = g; h(u[l])  ->  t[i] = e; f(t[j]); t[k] = g; h(t[l])
 Status apply_reuse_buffers(TransformResult& result, const Move& move, const TransformParams& params) {
   Kernel& k = result.kernel;
@@ -176,6 +191,8 @@ Status apply_split_buffer(TransformResult& result, const Move& move, const Trans
   ScopePath around(accesses[0].scopes.begin(), accesses[0].scopes.end());
   for (const Access& a : accesses)
     around.erase(std::mismatch(around.begin(), around.end(), a.scopes.begin(), a.scopes.end()).first, around.end());
+  const ScopePath together = around;
+  const bool one_side = on_one_side(k, together, site.path(), outside);
   if (!lives_inside(k, name, around, nullptr)) around.clear();
   const Ranges ranges = ranges_at(k, around);
   const auto box = [&](const Access* a) { return footprint(k, *a, around.size(), ranges); };
@@ -192,7 +209,6 @@ Status apply_split_buffer(TransformResult& result, const Move& move, const Trans
   const bool own = std::all_of(inside.begin(), inside.end(), [&](const Access* a) {
     return std::all_of(outside.begin(), outside.end(), [&](const Access* b) { return apart(a, b); });
   });
-  LATHE_RETURN_IF_ERROR(legality.require(0, own));
 
   Names names(k);
   LATHE_ASSIGN(const std::vector<std::string> created, created_names(names, move, {name + "_s"}));
@@ -206,7 +222,10 @@ Status apply_split_buffer(TransformResult& result, const Move& move, const Trans
     return e->op == Op::k_load && e->name == name ? load(split.name, e->args, e->type) : Expr();
   });
   k.buffers.push_back(std::move(split));
-  return {};
+  // Neither part reads what the other wrote.
+  const bool lives = one_side && lives_inside(k, name, together, nullptr) &&
+                     lives_inside(k, k.buffers.back().name, site.path(), nullptr);
+  return legality.require(0, own || lives);
 }
 
 std::vector<Move> propose_split_buffer(const Kernel& kernel) {

@@ -211,17 +211,27 @@ bool threads_would_share(const Kernel& kernel, const Definition& def) {
 }  // namespace
 
 //   for i < N: t[i] = e(i); ... f(t[j])  ->  ... f(e(j))
+// With at=s the reads inside s alone; the temporary stays.
 Status apply_inline_temporary(TransformResult& result, const Move& move, const TransformParams& params) {
   Kernel& k = result.kernel;
   const Legality legality("inline_temporary", params);
   const std::string name = move.args[0];
   LATHE_ASSIGN(const Buffer* buffer, find_temporary(k, name));
+  const auto at = move.options.find("at");
+  std::vector<Stmt>* body = &k.body;
+  const Stmt* inside = nullptr;  // null: everywhere
+  if (at != move.options.end()) {
+    LATHE_ASSIGN(const ScopeSite site, find_site(k, at->second));
+    inside = &site.scope();
+    body = &site.scope().body;
+  }
   const std::vector<Access> accesses = collect_accesses(k.body);
   Definition def;
   for (const Access& a : accesses) {
     if (a.buffer != name) continue;
     if (!a.write) {
-      def.reads.push_back(&a);
+      const bool here = inside == nullptr || std::find(a.scopes.begin(), a.scopes.end(), inside) != a.scopes.end();
+      if (here) def.reads.push_back(&a);
       continue;
     }
     if (def.write || a.op != AssignOp::set) return invalid("expected one plain assignment of `{}`", name);
@@ -229,6 +239,7 @@ Status apply_inline_temporary(TransformResult& result, const Move& move, const T
   }
   if (!def.write) return invalid("expected `{}` to be assigned", name);
   const Access& write = *def.write;
+  if (inside != nullptr && def.reads.empty()) return invalid("expected `{}` to be read in `{}`", name, inside->iter);
   if (uses(write.stmt->value, name)) return invalid("expected an assignment of `{}` that does not read it", name);
   if (inside_mark(write.scopes, Mark::tensor))
     return invalid("expected `{}` to be assigned outside @tensor scopes", name);
@@ -279,13 +290,13 @@ Status apply_inline_temporary(TransformResult& result, const Move& move, const T
 
   const Stmt definition = *write.stmt;
   const bool product = definition.value->op == Op::k_mul && is_float(definition.value->type);
-  for_each_stmt(k.body, [&](const Stmt& s) {
+  for_each_stmt(*body, [&](const Stmt& s) {
     if (product && s.kind == Stmt::Kind::assign && s.op == AssignOp::add && s.value->op == Op::k_load &&
         s.value->name == name) {
       k.numeric |= kContract;  // t += a * b is an fma
     }
   });
-  rewrite_exprs(k.body, [&](const Expr& e) -> Expr {
+  rewrite_exprs(*body, [&](const Expr& e) -> Expr {
     if (e->op != Op::k_load || e->name != name) return {};
     Renaming map;
     for (size_t d = 0; d < e->args.size(); ++d) {
@@ -293,6 +304,10 @@ Status apply_inline_temporary(TransformResult& result, const Move& move, const T
     }
     return substitute(definition.value, map);
   });
+  if (inside != nullptr) {
+    simplify_body(k.body, Ranges(k));
+    return {};
+  }
   const auto remove = [&](auto&& self, std::vector<Stmt>& body) -> void {
     std::erase_if(body, [&](const Stmt& s) { return s.kind == Stmt::Kind::assign && s.target == name; });
     for (Stmt& s : body) self(self, s.body);
@@ -307,7 +322,11 @@ Status apply_inline_temporary(TransformResult& result, const Move& move, const T
 std::vector<Move> propose_inline_temporary(const Kernel& kernel) {
   std::vector<Move> out;
   for (const Buffer& b : kernel.buffers) {
-    if (b.place >= Place::heap) out.push_back({"inline_temporary", {b.name}, {}, {}});
+    if (b.place < Place::heap) continue;
+    out.push_back({"inline_temporary", {b.name}, {}, {}});
+    for (const std::string& scope : plain_scopes(kernel)) {
+      out.push_back({"inline_temporary", {b.name}, {{"at", scope}}, {}});
+    }
   }
   return out;
 }

@@ -142,8 +142,9 @@ const std::vector<Transform>& transforms() {
        .propose = propose_keep_result,
        .where = Where::gpu},
       {.name = "inline_temporary",
-       .args = "buffer",
-       .picture = "t[i] = e(i); f(t[j])  ->  f(e(j))",
+       .args = "buffer [at=scope]",
+       .picture = "t[i] = e(i); f(t[j])  ->  f(e(j))\n"
+                  "t[i] = e(i); s: f(t[j]); g(t[k])  ->  t[i] = e(i); s: f(e(j)); g(t[k])   (at s)",
        .numeric = kContract,
        .preconditions = {"every read must come after the assignment, in the same iteration of the "
                          "scopes around both",
@@ -185,7 +186,9 @@ const std::vector<Transform>& transforms() {
        .picture = "for a < 8: t[a] = e; for b < 4: t[b + 8] = g  ->  for a < 8: t[a] = e; for b < 4: u[b + 8] = g   "
                   "(scope b)",
        .numeric = kExact,
-       .preconditions = {"no index inside the scope may meet one elsewhere, whatever the iterations"},
+       .preconditions =
+           {"no index inside the scope may meet one elsewhere, whatever the iterations, unless the life of "
+            "each part is inside one iteration"},
        .apply = apply_split_buffer,
        .propose = propose_split_buffer},
       {.name = "tile_buffer",
@@ -449,7 +452,8 @@ const std::vector<Transform>& transforms() {
        .where = Where::gpu},
       {.name = "rotate_scope",
        .args = "scope after=index",
-       .picture = "for i < N: F(i); S(i)  ->  F(0);  for i < N - 1: S(i); F(i + 1);  S(N - 1)",
+       .picture = "for i < N: F(i); S(i)  ->  F(0);  for i < N - 1: S(i); F(i + 1);  S(N - 1)   (S: nothing, or the "
+                  "rest)",
        .numeric = kExact,
        .preconditions = {"the scope must run at least once"},
        .apply = apply_rotate_scope,

@@ -16,10 +16,12 @@ constexpr int64_t kMostAlong = 128;
 constexpr int64_t kLongPiece = 1024;  // columns of rows that are read along
 constexpr int64_t kNextDepth = 128;   // along K, of a block that is fetched while tiles walk the one before
 constexpr int64_t kMostNextRows = 128, kTilesOfCopy = 3, kManyTiles = 5;
+constexpr int64_t kManyDepth = 512;  // along K, of panels that many tiles walk
 constexpr int64_t kAlongRow = 256,
                   kFarAlongRow = 512;  // bytes that rows of B are prefetched ahead: next tiles' columns
 constexpr int64_t kFewRows = 4;        // of A: what B's rows take from memory decides
 constexpr int64_t kStreams = 6;        // rows that are summed along K
+constexpr int64_t kWide = 4;           // bytes of an element that needs no conversion
 constexpr int64_t kDepthOfRow = 8;     // as many for each row of A: sums come and go once for so many of B's lines
 
 }  // namespace
@@ -145,11 +147,11 @@ std::optional<MatmulSketch::Setting> MatmulSketch::standard() const {
   }
   if (dots_.columns != 0 && dots_.whole == 0) {
     // Six rows from memory are streams that the hardware follows by itself; where a row has several products they are
-    // late without prefetches.
+    // late without prefetches, and so are those of narrow elements, which take more instructions for a line.
     const bool far = problem_.cold && k_ > t_.lanes, alone = dots_.columns == 1 && m_max_ >= kStreams;
     const Setting k{.tile_rows = far && alone ? kStreams : 1,
                     .panel_columns = widths_.front(),
-                    .prefetch = far && !alone ? kRowsAhead : 0,
+                    .prefetch = !far ? 0 : !alone ? kRowsAhead : a_bytes_ < kWide ? kNarrowAhead : 0,
                     .depth_sums = 1};
     each_setting(k, {row_blocks}, visit);
   }
@@ -169,9 +171,10 @@ std::optional<MatmulSketch::Setting> MatmulSketch::standard() const {
 
 // Of a B from memory that every call reads where it lies or transposes: while tiles walk a block of it, the next one is
 // fetched. Rows at a distance of pages share sets of L1, and so many of them share sets of L2 as a block is long in the
-// other direction: what is read where it lies goes in long pieces of few rows, of which two blocks find room, and many
-// tiles walk a copy of each panel. What is transposed goes panel by panel, each along its rows; deeper where many tiles
-// wait for it, whose sums come and go less often.
+// other direction: what is read where it lies goes in long pieces of few rows, of which two blocks find room. Further
+// tiles walk the copy of a panel that its first tile makes. Many tiles hide what the way of pieces takes: they walk
+// deep panels, and their sums come and go less often. What is transposed goes panel by panel, each along its rows;
+// deeper where many tiles wait for it.
 MatmulSketch::Setting MatmulSketch::next_blocks(const Setting& best) const {
   const auto most_rows = [&](int64_t vectors) { return (t_.vector_registers - 2 - vectors) / vectors; };
   const auto tiles_of = [&](int64_t rows) { return (m_ + rows - 1) / rows; };
@@ -179,23 +182,24 @@ MatmulSketch::Setting MatmulSketch::next_blocks(const Setting& best) const {
   if (packed() || !problem_.cold || !far || m_ <= kFewRows || m_ > kMostNextRows) return best;
   const bool wide = !in_place() && tiles_of(most_rows(2)) > 1 && tiles_of(most_rows(3)) == tiles_of(most_rows(2));
   const int64_t tiles = tiles_of(most_rows(wide ? 3 : 2)), panel = (wide ? 3 : 2) * t_.lanes;
-  const bool copies = in_place() && tiles >= kTilesOfCopy;
   Setting next{.tile_rows = (m_ + tiles - 1) / tiles,
                .panel_columns = panel,
                .depth_block = kNextDepth,
                .pack_rows = rows_pack_,
-               .prefetch = -1,
-               .copy_panels = copies};
+               .prefetch = -1};
   if (!in_place()) {
     next.column_block = panel;
     if (tiles >= kManyTiles) next.depth_block = 2 * kNextDepth;
     return next;
   }
-  const int64_t widest = copies ? kLongPiece / 4 : tiles == 1 ? kLongPiece / 2 : kLongPiece;
+  const int64_t widest = tiles >= kManyTiles ? kLongPiece / 4 : tiles == 1 ? kLongPiece / 2 : kLongPiece;
   for (int64_t block = widest; block >= kLongPiece / 8 && next.column_block == 0; block /= 2) {
     if (n_ % block == 0 && n_ / block >= problem_.threads) next.column_block = block;
   }
-  if (next.column_block == kLongPiece) next.depth_block = kNextDepth / 2;
+  const bool along = next.column_block == kLongPiece;
+  if (along) next.depth_block = kNextDepth / 2;
+  if (tiles >= kManyTiles && k_ >= 2 * kManyDepth) next.depth_block = std::min(kManyDepth, k_ / 4);
+  if (along || tiles >= kTilesOfCopy) next.copy_panels = kCopyFirst;
   return next;
 }
 

@@ -22,6 +22,7 @@ constexpr double kPackRow = 1.5, kTranspose = 0.6;  // cycles per element copied
 constexpr double kTransposeWhole = 0.16,
                  kTransposeWide = 0.19;            // in squares of 16: into panels of two vectors, and into wider ones
 constexpr double kCopyRow = 3, kCopyVector = 0.5;  // cycles of a row of a panel, and of a vector of it
+constexpr double kCopyInTile = 0.5;                // of a vector that the first tile stores as it reads it
 constexpr double kLineOfPiece = 4.3;               // cycles until a line of a row of B that lies apart has come from L2
 constexpr double kUsable = 0.75;                   // of a cache
 constexpr double kFreeWay = 0.85,
@@ -74,7 +75,9 @@ class Model {
     double copies = 0;
     if (w_.packs_rows) copies += w_.m * w_.k * kPackRow;
     if (w_.transposes) copies += (whole_across_ * columns_ + tail_ * t_.lanes) * w_.k * transpose() / w_.sharing;
-    if (w_.copies)
+    if (w_.first_copies)
+      copies += (whole_across_ * w_.vectors + tail_) * w_.k * kCopyInTile;
+    else if (w_.copies)
       copies += (tiles_across_ * kCopyRow + (whole_across_ * w_.vectors + tail_) * kCopyVector) * w_.k / w_.sharing;
     return {arithmetic() + copies, pass() + copies, w_.cold ? stream_.cycles() : 0};
   }

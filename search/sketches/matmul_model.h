@@ -23,6 +23,7 @@ struct MatmulWork {
   bool packs_rows = false;              // A copied to [tile][k][row]
   bool transposes = false;              // B's panels are transposed in the call
   bool copies = false;                  // B's panels are copied in the call
+  bool first_copies = false;            // by the first tile of each, as it reads them
   double sharing = 1;                   // products that walk a panel before the next one is transposed or copied
   bool piecewise = false;               // B's panels are parts of its rows, read or transposed where they lie
   bool in_place = false;                // they are read there, not copied

@@ -63,10 +63,9 @@ void transpose_panel(Script& s, const std::string& b, const char* at, bool n_fir
 
 // A panel of B that lies row-major, copied together before the tiles that use it. The copy's scopes are bp_0 and bp_1,
 // in the order of B's dimensions: k and n.
-void copy_panel(Script& s, const std::string& b, const char* at, int64_t lanes, const char* tail) {
+void copy_panel(Script& s, const std::string& b, const char* at) {
   s.move("create_temporary {} bp at={}", b, at);
   s.move("move_to_stack bp {}", at);
-  vectorize_tile(s, "bp_1", 0, 1, lanes, tail);
 }
 
 // Of parts of K.
@@ -180,6 +179,7 @@ Status MatmulSketch::write(Script& s, const Setting& k) const {
   } else {
     write_blocked_tile(s, k, steps, n_tail);
   }
+  if (k.copy_panels == kCopyFirst) copy_with_first(s, steps, n_tail);
   if (!is_const_int(p_.k->extent, 1))  // of sums with one term nothing is left
     s.move("tensorize {} {}", steps,
            k.dots == kTiles    ? (integers_ ? "tile_u8s8" : "tile_bf16")
@@ -192,12 +192,15 @@ Status MatmulSketch::write(Script& s, const Setting& k) const {
                              : k.dots == kSteps ? step_
                                                 : 1,
                 lines = 4 * depth_step * row / 64;  // of B per four steps
+  const bool first = k.copy_panels == kCopyFirst;
   if (k.prefetch > 0 && in_place()) {
-    s.move("prefetch {} {} ahead={} lines={}", b, steps, k.prefetch, std::max<int64_t>(row / 64, 1));
+    s.move("prefetch {} {} ahead={} lines={}", b, first ? kCopyScope : steps, k.prefetch,
+           std::max<int64_t>(row / 64, 1));
   }
   for (int64_t stream = 0; k.prefetch > 0 && !in_place() && stream < k.streams; ++stream)
     s.move("prefetch {} {} ahead={} lines={}", b, steps, k.prefetch + stream * k_ * row, lines);
   if (k.prefetch == -1 && !packed()) {
+    if (first) s.move("prefetch {} {} next=k0 lines={}", b, kCopyScope, lines_of_block(k));
     s.move("prefetch {} {} next=k0 lines={}", b, steps, lines_of_block(k));
   } else if (k.prefetch == -1) {
     const int64_t rows = row_block != 0 ? row_block : m_,
@@ -234,13 +237,15 @@ void MatmulSketch::write_prologues(Script& s) const {
   }
 }
 
-// Of the next block of a B that is not packed, per four steps of a tile: as many as let its tiles have all rows.
+// Of the next block of a B that is not packed, per four steps of a tile: as many as let its tiles have all rows, each
+// one of its own if there are enough.
 int64_t MatmulSketch::lines_of_block(const Setting& k) const {
   constexpr int64_t kMost = 16, kLine = 64, kSteps = 4;
   const auto parts = [](int64_t of, int64_t size) { return (of + size - 1) / size; };
   const int64_t depth = matmul_block_depth(k.depth_block, k_), columns = k.column_block;
   const int64_t rows = in_place() ? depth : columns, row = parts((in_place() ? columns : depth) * b_bytes_, kLine);
   const int64_t tiles = parts(m_, k.tile_rows) * parts(columns, k.panel_columns), turns = parts(depth, kSteps);
+  if (row % turns == 0 && row / turns <= kMost && tiles >= rows) return row / turns;
   int64_t lines = 1;
   while (lines < kMost && parts(row, lines) * parts(rows, turns) > tiles) ++lines;
   return lines;
@@ -253,7 +258,8 @@ void MatmulSketch::write_panels(Script& s, const Setting& k, const char* at, con
   } else if (!in_place()) {
     transpose_panel(s, b, at, p_.b_n < p_.b_k);
   } else if (k.copy_panels != 0) {
-    copy_panel(s, b, at, t_.lanes, tail);
+    copy_panel(s, b, at);
+    if (k.copy_panels == kCopyPanel) vectorize_tile(s, "bp_1", 0, 1, t_.lanes, tail);
   }
 }
 
@@ -263,6 +269,21 @@ void MatmulSketch::write_tile(Script& s, const Setting& k, const char* tail) con
     vectorize_tile(s, columns, k.panel_columns, k.streams, t_.lanes, tail);
   s.move("move_to_register {} m0", p_.product->target);
   if (k.join_tiles != 0) s.move("unroll_scope m0");
+}
+
+// The first tile under a panel copies what it reads of it, for the others, and does not wait for a copy of all of it.
+//
+//   bp = b | m0 tiles { ct = c | k: ct += a * bp | c = ct }
+//   ->  tile { ct = c | k: { bp = b | ct += a * b } | c = ct } | m0 further tiles { ct = c | k: ct += a * bp | c = ct }
+void MatmulSketch::copy_with_first(Script& s, const std::string& steps, const char* tail) const {
+  const Stmt* tiles = find_scope(s.kernel(), "m0b");
+  s.move("rotate_scope m0b after={}", tiles == nullptr ? 0 : tiles->body.size() - 1);
+  s.move("split_buffer ct m0b as cu");
+  s.move("inline_temporary bp at={}_p", steps);
+  vectorize_tile(s, "bp_1", 0, 1, t_.lanes, tail);
+  s.move("swap_ops n0b 0");
+  s.move("join_scopes {} {}_p", kCopyScope, steps);
+  s.move("tensorize {} mma", kCopyScope);
 }
 
 // Sums come from scratch and go there: the instruction has registers of its own.

@@ -26,12 +26,14 @@ bool matmul_of_integers(const MatmulParts& parts, const ir::Kernel& kernel);
 class MatmulSketch {
  public:
   enum : int64_t { kSingle = 0, kSteps = 1, kTiles = 2 };                       // values of `dots`
+  enum : int64_t { kCopyPanel = 1, kCopyFirst = 2 };                            // values of `copy_panels`
   static constexpr int64_t kTileRows = 32, kTileColumns = 32, kTileLanes = 16;  // four tiles of sums, a step of K
   int64_t tile_depth() const { return kTileLanes * step_; }
   static constexpr int64_t kMaxOwnStream = 64;  // rows up to which B's own stream is prefetched
   static constexpr int64_t kDeepest = 8192;     // K beyond which a panel leaves the caches before the next rows need it
   static constexpr int64_t kMostParts = 64;
-  static constexpr int64_t kRowsAhead = 2048;  // bytes that rows which are summed along K are prefetched ahead
+  // Bytes that rows which are summed along K are prefetched ahead; the fewer for a single row of narrow elements.
+  static constexpr int64_t kRowsAhead = 2048, kNarrowAhead = 1024;
   struct Setting {
     int64_t tile_rows = 0, panel_columns = 0, streams = 1, depth_block = 0, row_block = 0, pack_rows = 0, prefetch = 0,
             function_pass = 0, join_tiles = 0, copy_panels = 0, share_heads = 0, depth_sums = 0, dots = 0,
@@ -82,6 +84,8 @@ class MatmulSketch {
   // Parts of K: the names of what split_depth() makes, and what is decided of them (matmul_script.cc).
   static constexpr const char *kPartScope = "ks", *kPartRows = "mp", *kPartColumns = "np", *kPartDepth = "kd",
                               *kPartSums = "cp";
+  // The scope of K in which a panel is copied.
+  static constexpr const char* kCopyScope = "bp_0";
   std::vector<int64_t> parts_worth_trying() const;
   ir::Status accepts_parts(const Setting& k) const;
   // Of K that is summed in one go: all of it, or a part.
@@ -111,6 +115,7 @@ class MatmulSketch {
   void write_tile(Script& s, const Setting& k, const char* tail) const;
   void write_whole_tile(Script& s, const Setting& k) const;
   void write_blocked_tile(Script& s, const Setting& k, const std::string& steps, const char* tail) const;
+  void copy_with_first(Script& s, const std::string& steps, const char* tail) const;
   void gather_sums(Script& s, const Setting& k) const;
   void write_sums(Script& s, const Setting& k, const char* at, const std::string& steps, const char* tail) const;
 

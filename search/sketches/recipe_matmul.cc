@@ -150,7 +150,7 @@ const std::vector<KnobRow<MatmulSketch>>& MatmulSketch::table() {
        &Setting::prefetch, -1, kAnySize, true,
        [](S s) {
          if (s.in_place() && s.rows_apart()) return Values{0, 256, 512, 1024, -1};
-         if (!s.packed() && s.dots_.columns != 0 && s.dots_.whole == 0) return Values{0, kRowsAhead};
+         if (!s.packed() && s.dots_.columns != 0 && s.dots_.whole == 0) return Values{0, kNarrowAhead, kRowsAhead};
          if (!s.packed()) return values_if(is_const_int(s.p_.n->extent), {0, -1});
          return values_if(true, s.m_ <= kMaxOwnStream ? s.t_.slow_memory()
                                                             ? Values{0, 1024, 2048, 4096, 8192, -1}
@@ -164,8 +164,13 @@ const std::vector<KnobRow<MatmulSketch>>& MatmulSketch::table() {
       {"join_tiles", "mu", "1: two to four tiles of short sums are one leaf; 0: a call each", &Setting::join_tiles, 0,
        1, true, [](S s) { return flag_if(s.may_join()); }},
       {"copy_panels", "pb",
-       "1: each panel of a B that lies row-major is copied together before its tiles; 0: read where it lies",
-       &Setting::copy_panels, 0, 1, true, [](S s) { return flag_if(s.in_place()); }},
+       "1: each panel of a B that lies row-major is copied together before its tiles; 2: its first tile copies it; 0: "
+       "read where it lies",
+       &Setting::copy_panels, 0, 2, true,
+       [](S s) {
+         const bool tiles = s.m_ > 1 && is_const_int(s.p_.m->extent) && is_const_int(s.p_.n->extent);
+         return !s.in_place() ? Values{} : tiles ? Values{0, kCopyPanel, kCopyFirst} : Values{0, kCopyPanel};
+       }},
       {"share_heads", "gh",
        "1: heads that share B run under each panel, so that it is transposed or copied once for all; 0: head by head",
        &Setting::share_heads, 0, 1, true, [](S s) { return flag_if(!s.packed() && !s.p_.sharing.empty()); }},
@@ -220,7 +225,7 @@ Status MatmulSketch::accepts_only_dots(const Setting& k) const {
   const Setting plain{.tile_rows = k.tile_rows,
                       .panel_columns = widths_.front(),
                       .row_block = k.row_block,
-                      .prefetch = k.prefetch == kRowsAhead ? kRowsAhead : 0,
+                      .prefetch = k.prefetch == kRowsAhead || k.prefetch == kNarrowAhead ? k.prefetch : 0,
                       .depth_sums = 1};
   if (k != plain) return unsupported("dk 1: there are no panels to choose");
   const int64_t most = std::min(most_dot_rows(dots_, t_), m_max_);
@@ -303,7 +308,7 @@ Status MatmulSketch::accepts(const Setting& k) const {
     return unsupported("pa 1: rows of A do not lie in one piece, or there is one");
   const bool one_row = is_const_int(p_.k->extent, 1);
   if (pf != 0 && one_row) return unsupported("pf {}: sums of one term read B once", pf);
-  const bool rows = in_place() && rows_apart() && k.copy_panels == 0 && pf >= kLineBytes;
+  const bool rows = in_place() && rows_apart() && k.copy_panels != kCopyPanel && pf >= kLineBytes;
   if (pf != 0 && !packed() && !rows && (pf != -1 || k.column_block == 0))
     return unsupported("pf {}: B is not packed, nor read in rows that lie apart or in blocks", pf);
   if (pf == -1 && packed() && m_ <= mr) return unsupported("pf next: a single tile has nothing to share it with");
@@ -311,10 +316,12 @@ Status MatmulSketch::accepts(const Setting& k) const {
       (!may_join() || blocked || mc != 0 || pf != 0 || m_ % mr != 0 || m_ <= mr || m_ > kMostJoined * mr)) {
     return unsupported("mu 1: not two to {} whole tiles with short sums", kMostJoined);
   }
-  if (k.copy_panels != 0 && !in_place()) return unsupported("pb 1: B does not lie row-major");
+  if (k.copy_panels != 0 && !in_place()) return unsupported("pb {}: B does not lie row-major", k.copy_panels);
   const bool one_panel = is_const_int(p_.n->extent) && n(k) <= nr;
   if (k.copy_panels != 0 && (m_ <= mr || one_panel || one_row))
-    return unsupported("pb 1: one tile walks a panel, or a panel is all of B or one row");
+    return unsupported("pb {}: one tile walks a panel, or a panel is all of B or one row", k.copy_panels);
+  if (k.copy_panels == kCopyFirst && (k.column_block == 0 || k.dots != kSingle || !is_const_int(p_.m->extent)))
+    return unsupported("pb 2: expected blocks of columns, and rows that do not vary");
   if (k.share_heads != 0 && (p_.sharing.empty() || !(k.copy_panels != 0 || panels_ == Panels::transposed)))
     return unsupported("gh 1: no heads share panels that are transposed or copied");
   if (k.share_heads != 0 && (blocked || mc != 0 || k.pack_rows != 0))
@@ -359,6 +366,7 @@ MatmulWork MatmulSketch::work(const Setting& k, int64_t block_rows) const {
   w.packs_rows = k.pack_rows != 0;
   w.transposes = panels_ == Panels::transposed;
   w.copies = k.copy_panels != 0;
+  w.first_copies = k.copy_panels == kCopyFirst;
   for (const Stmt* s : p_.sharing)
     w.sharing *= k.share_heads != 0 ? static_cast<double>(extent_at(s->extent, problem_)) : 1;
   w.piecewise = !packed() && !w.copies && k.panel_columns < n_;

@@ -167,6 +167,32 @@ TEST(Intrinsics, pairs_of_bf16_lie_side_by_side) {
   EXPECT_EQ(match(kMma, "dot2_bf16"), "expected c[..] += f32(a[..]) * f32(b[..])");
 }
 
+// Before the sum of a step, elements may be copied; nothing else stands beside it.
+TEST(Intrinsics, a_step_copies_before_its_sum) {
+  const std::string sum = "    for m < 8 @unroll:\n";
+  const auto with = [&](const std::string& before) {
+    return edited(edited(kMma, sum, before + sum), "c: f32[8, 32] out)", "c: f32[8, 32] out, t: f32[K, 32] out)");
+  };
+  const std::string copy =
+      "    for q < 2 @unroll:\n      for u < 16 @vector:\n        t[k, 16*q + u] = w[16*q + u, k]\n";
+  EXPECT_EQ(match(with(copy), "mma"), "yes");
+  EXPECT_EQ(
+      match(with("    t[k, 0] = w[0, k]\n" + edited(edited(edited(copy, "q", "r"), "16*q", "16*r"), "16*q", "16*r")),
+            "mma"),
+      "yes");
+  const std::string refusal = "expected one statement in scope k";
+  EXPECT_EQ(match(with(edited(copy, "= w", "+= w")), "mma"), refusal);
+  EXPECT_EQ(match(with(edited(copy, "k]\n", "k] * 2.0\n")), "mma"), refusal);
+  EXPECT_EQ(match(with(edited(copy, "2 @unroll", "2")), "mma"), refusal);
+  EXPECT_EQ(match(edited(with(""), "+= x[m, k] * w[16*n + v, k]\n", "+= x[m, k] * w[16*n + v, k]\n" + copy), "mma"),
+            refusal)
+      << "after its sum";
+  EXPECT_EQ(match(edited(edited(kPairs, "    for s < 2", "    t[q] = x[8, q]\n    for s < 2"), "y: f32[8, 32] out)",
+                         "y: f32[8, 32] out, t: bf16[64] out)"),
+                  "dot2_bf16"),
+            "expected one statement in scope q");
+}
+
 // A warp's instructions: sixteen terms at a time, of tiles that lie as they like.
 const std::string kWarp =
     "kernel t(x: bf16[64, 32] in, w: bf16[64, 32] in, y: f32[64, 64] out)\n"

@@ -168,6 +168,74 @@ TEST(CutShares, CallsShareOutTheBlockThatTheNextIterationReads) {
   }
 }
 
+// The first tile of each panel stands alone and copies what it reads: its calls have shares before those of the others.
+std::string first_copies(int64_t depth, int64_t lines, int64_t tiles) {
+  return fmt::format(R"(
+kernel first(a: f32[{3}, 256] in, b: f32[256, 256] in, y: f32[{3}, 128] out) family matmul
+  c: f32[{3}, 128] stack
+  ct: f32[4, 32] reg
+  cu: f32[4, 32] reg
+  bp: f32[{0}, 32] stack
+  for z < {3}:
+    for z1 < 128:
+      c[z, z1] = 0.0
+  for k0 < {1} [k]:
+    for n0 < 4 [n]:
+      for m1 < 4 [m] @unroll:
+        for n1 < 2 [n] @unroll:
+          for n2 < 16 [n] @vector:
+            ct[m1, 16*n1 + n2] = c[m1, 32*n0 + 16*n1 + n2]
+      for p < {0} [k] @tensor(mma):
+        prefetch b next k0 lines {2}
+        for p1 < 2 @unroll:
+          for p2 < 16 @vector:
+            bp[p, 16*p1 + p2] = b[{0}*k0 + p, 32*n0 + 16*p1 + p2]
+        for m1b < 4 [m] @unroll:
+          for n1b < 2 [n] @unroll:
+            for n2b < 16 [n] @vector:
+              ct[m1b, 16*n1b + n2b] += a[m1b, {0}*k0 + p] * b[{0}*k0 + p, 32*n0 + 16*n1b + n2b]
+      for m1c < 4 [m] @unroll:
+        for n1c < 2 [n] @unroll:
+          for n2c < 16 [n] @vector:
+            c[m1c, 32*n0 + 16*n1c + n2c] = ct[m1c, 16*n1c + n2c]
+      for m0 < {4} [m]:
+        for l1 < 4 [m] @unroll:
+          for o1 < 2 [n] @unroll:
+            for o2 < 16 [n] @vector:
+              cu[l1, 16*o1 + o2] = c[4*m0 + l1 + 4, 32*n0 + 16*o1 + o2]
+        for k < {0} [k] @tensor(mma):
+          prefetch b next k0 lines {2}
+          for l1b < 4 [m] @unroll:
+            for o1b < 2 [n] @unroll:
+              for o2b < 16 [n] @vector:
+                cu[l1b, 16*o1b + o2b] += a[4*m0 + l1b + 4, {0}*k0 + k] * bp[k, 16*o1b + o2b]
+        for l1c < 4 [m] @unroll:
+          for o1c < 2 [n] @unroll:
+            for o2c < 16 [n] @vector:
+              c[4*m0 + l1c + 4, 32*n0 + 16*o1c + o2c] = cu[l1c, 16*o1c + o2c]
+  for e < {3}:
+    for e1 < 128:
+      y[e, e1] = c[e, e1]
+)",
+                     depth, 256 / depth, lines, 4 * tiles, tiles - 1);
+}
+
+TEST(CutShares, TensorScopesThatStandApartShareOutTheSameBlock) {
+  for (const int64_t tiles : {2, 4}) {
+    const ir::CutKernel k = cut_text(first_copies(16, 16 / (2 * tiles), tiles));
+    Fetched all{k, "k0", 16, {}};
+    ir::SymbolValues at;
+    all.visit(k.nest.phases, at);
+    ASSERT_EQ(all.lines.size(), 16u);
+    for (const auto& [block, fetched] : all.lines)
+      EXPECT_EQ(fetched, lines_of((block + 1) * 16, 16, 0, 128, 256)) << tiles << " tiles, block " << block;
+    // A step of the first tile reads b, which it also copies; nobody else reads it.
+    int readers = 0;
+    for (const ir::Leaf& leaf : k.leaves) readers += leaf.text.find("@tensor(mma)") != std::string::npos;
+    EXPECT_EQ(readers, 2) << "the first tile and the others";
+  }
+}
+
 TEST(CutShares, ABlockOfRowsLiesTogether) {
   // Panels of whole rows of b, transposed.
   const ir::CutKernel k = cut_text(R"(

@@ -361,6 +361,31 @@ TEST(RecipeDefaults, PlainOperandsFromMemoryArePrefetchedAlongTheirRows) {
   EXPECT_EQ(prefetched(129, true, true), 0);
 }
 
+// A line of narrow elements takes more instructions: the hardware's prefetcher alone comes late.
+TEST(RecipeDefaults, ARowOfNarrowElementsAlongKIsPrefetched) {
+  for (const auto& [type, want] : {std::pair("f32", 0), std::pair("bf16", 1024), std::pair("f16", 1024)}) {
+    const char* product = type == std::string("f32") ? "x[m, k] * w[n, k]" : "f32(x[m, k]) * f32(w[n, k])";
+    Problem p = fixed(fmt::format(
+        R"(kernel mm(x: {0}[1, 4096] in, w: {0}[4096, 4096] in, y: f32[1, 4096] out) family matmul
+  c: f32[1, 4096] heap
+  for m < 1 [m]:
+    for n < 4096 [n]:
+      c[m, n] = 0.0
+      for k < 4096 [k]:
+        c[m, n] += {1}
+      y[m, n] = c[m, n]
+)",
+        type, product));
+    p.cold = true;
+    const Knobs k = kMatmulRecipe.defaults(p, target());
+    EXPECT_EQ(knob_of(k, "pf"), want) << type;
+    EXPECT_EQ(knob_of(k, "mr"), 6) << type;
+    EXPECT_TRUE(kMatmulRecipe.build(k, p, target()).ok()) << type;
+    p.cold = false;
+    EXPECT_EQ(knob_of(kMatmulRecipe.defaults(p, target()), "pf"), 0) << type;
+  }
+}
+
 // What is read where it lies goes in long pieces of few rows, what is transposed panel by panel. Sums of many rows lie
 // tile by tile, if all blocks are whole.
 TEST(RecipeDefaults, TilesOfPlainOperandsFetchTheNextBlock) {
@@ -373,11 +398,12 @@ TEST(RecipeDefaults, TilesOfPlainOperandsFetchTheNextBlock) {
   for (const Row& r :
        std::initializer_list<Row>{{5, 4096, false, "kc=128 mc=0 mr=5 nb=512 nr=32 pa=1 pb=0 pf=-1", false},
                                   {14, 4096, false, "kc=128 mc=0 mr=14 nb=512 nr=32 pa=1 pb=0 pf=-1", true},
-                                  {16, 4096, false, "kc=64 mc=0 mr=8 nb=1024 nr=32 pa=1 pb=0 pf=-1", true},
-                                  {17, 4096, false, "kc=64 mc=0 mr=9 nb=1024 nr=32 pa=1 pb=0 pf=-1", true},
+                                  {16, 4096, false, "kc=64 mc=0 mr=8 nb=1024 nr=32 pa=1 pb=2 pf=-1", true},
+                                  {17, 4096, false, "kc=64 mc=0 mr=9 nb=1024 nr=32 pa=1 pb=2 pf=-1", true},
                                   {16, 4608, false, "kc=128 mc=0 mr=8 nb=512 nr=32 pa=1 pb=0 pf=-1", true},
-                                  {32, 4096, false, "kc=128 mc=0 mr=11 nb=256 nr=32 pa=1 pb=1 pf=-1", true},
-                                  {128, 4096, false, "kc=128 mc=0 mr=13 nb=256 nr=32 pa=1 pb=1 pf=-1", true},
+                                  {32, 4096, false, "kc=64 mc=0 mr=11 nb=1024 nr=32 pa=1 pb=2 pf=-1", true},
+                                  {32, 4608, false, "kc=128 mc=0 mr=11 nb=512 nr=32 pa=1 pb=2 pf=-1", true},
+                                  {128, 4096, false, "kc=512 mc=0 mr=13 nb=256 nr=32 pa=1 pb=2 pf=-1", true},
                                   {5, 4096, true, "kc=128 mc=0 mr=5 nb=32 nr=32 pa=1 pf=-1", false},
                                   {16, 4096, true, "kc=128 mc=0 mr=8 nb=48 nr=48 pa=1 pf=-1", false},
                                   {16, 4097, true, "kc=128 mc=0 mr=8 nb=48 nr=48 pa=1 pf=-1", false},

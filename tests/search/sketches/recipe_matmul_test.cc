@@ -258,6 +258,12 @@ TEST(ColumnBlocks, KeepTheValues) {
       {product(11, 40, 79), 4, 16, 32, 16, {{"pf", -1}}},
       {product(1, 33, 96), 1, 16, 32, 16, {{"pf", -1}}},
       {product(0, 33, 96, {{"M", 13}}), 4, 16, 32, 16, {{"pb", 1}, {"pf", -1}}},
+      // The first tile copies what it reads: two tiles, several, a last one that is short, cut vectors and blocks.
+      {product(8, 32, 96), 4, 16, 32, 16, {{"pb", 2}, {"pf", -1}}},
+      {product(13, 33, 96), 4, 16, 32, 16, {{"pb", 2}, {"pa", 1}, {"pf", -1}}},
+      {product(12, 31, 97), 4, 16, 32, 16, {{"pb", 2}}},
+      {product(5, 37, 79), 4, 16, 64, 16, {{"pb", 2}, {"pa", 1}, {"pf", -1}}},
+      {product(2, 33, 70), 1, 16, 32, 16, {{"pb", 2}, {"pf", -1}}},
       {product(13, 33, 96, {}, true), 4, 16, 32, 16, {{"pf", -1}}},
       {product(12, 32, 97, {}, true), 4, 16, 32, 16, {{"pa", 1}, {"pf", -1}}},
       {product(11, 40, 79, {}, true), 4, 16, 32, 16, {}},
@@ -274,6 +280,10 @@ TEST(ColumnBlocks, KeepTheValues) {
       const std::string text = ir::print(made->kernel);
       EXPECT_NE(text.find("@tensor(mma)"), std::string::npos);
       EXPECT_EQ(text.find("prefetch w next k0") != std::string::npos, knobs["pf"] == -1) << text;
+      const size_t copies = text.find("for bp_0 <");
+      EXPECT_EQ(copies != std::string::npos && text.find("@tensor(mma)", copies) < text.find('\n', copies),
+                knobs["pb"] == 2)
+          << text;
     }
   }
 }
@@ -290,6 +300,11 @@ TEST(ColumnBlocks, AreRefusedWhereTheyAreNoWholePanels) {
   EXPECT_THAT(refused(product(13, 33, 0, {{"N", 96}}), {}), HasSubstr("or n varies"));
   EXPECT_THAT(refused(product(13, 33, 96), {{"kc", 0}}), HasSubstr("expected a block of K"));
   EXPECT_EQ(refused(product(13, 33, 96), {{"pb", 1}}), "OK");
+  EXPECT_EQ(refused(product(13, 33, 96), {{"pb", 2}}), "OK");
+  EXPECT_THAT(refused(product(13, 33, 96), {{"pb", 2}, {"nb", 0}}), HasSubstr("pb 2: expected blocks of columns"));
+  EXPECT_THAT(refused(product(13, 33, 96), {{"pb", 2}, {"mr", 13}}), HasSubstr("pb 2: one tile walks a panel"));
+  EXPECT_THAT(refused(product(0, 33, 96, {{"M", 13}}), {{"pb", 2}}), HasSubstr("rows that do not vary"));
+  EXPECT_THAT(refused(product(13, 33, 96, {}, true), {{"pb", 2}}), HasSubstr("pb 2: B does not lie row-major"));
   EXPECT_THAT(refused(product(13, 33, 96), {{"nb", 0}, {"kc", 0}, {"pf", -1}}), HasSubstr("or in blocks"));
   EXPECT_THAT(refused(product(13, 33, 96), {{"nb", 24}}), HasSubstr("nb 24: n is 96, nr 16"));
   EXPECT_THAT(refused(product(13, 33, 31), {}), HasSubstr("nb 32: n is 31"));
