@@ -26,6 +26,8 @@ using Clock = std::vector<int64_t>;
 
 constexpr int kWarp = kWarpThreads;
 constexpr int64_t kTerms = 64;  // of a step: sizes are multiples of it
+// Of a block that goes through several iterations of the grid: it has so many more than there are.
+constexpr int64_t kFurther = 2;
 
 // What an agent does at one point.
 struct Event {
@@ -261,7 +263,9 @@ class Follower {
     out_.clear();
     thread_ = thread;
     names_.set("thread", {{thread, thread}});
-    names_.set("block", {{0, 0}});
+    const int64_t block = several_ ? -kFurther : 0;
+    names_.set("block", {{block, block}});
+    names_.set("blocks", {{1, 1}});
     for (const std::string& e : p_.sizes) names_.set(e, {{size, size}});
     names_.set(kMapped, {{mapped, mapped}});
     LATHE_RETURN_IF_ERROR(walk(p_.body));
@@ -287,6 +291,10 @@ class Follower {
       const Found a = look(s.body), b = look(s.otherwise);
       Found here{a.waits || b.waits, a.stores || b.stores};
       here.stores |= s.kind == Kind::store && in_ring(s.places[0]);
+      if (s.integer) {
+        ir::for_each_node(s.integer,
+                          [&](const ir::ExprNode& n) { several_ |= n.op == ir::Op::k_iter && n.name == "blocks"; });
+      }
       switch (s.kind) {
         case Kind::open_rings:
         case Kind::expect:
@@ -319,6 +327,11 @@ class Follower {
     const Found& found = found_.at(&s);
     if (s.kind == Kind::let) names_.set(s.name, names_.of(s.integer));
     if (s.kind == Kind::take) names_.set(s.name, {{}});
+    if (s.kind == Kind::count) names_.set(s.name, {{0, 0}});
+    if (s.kind == Kind::add) {
+      LATHE_ASSIGN(const int64_t next, value(ir::iter(s.name) + s.integer));
+      names_.set(s.name, {{next, next}});
+    }
     if (!found.waits && !found.stores) return {};
     switch (s.kind) {
       case Kind::when: {
@@ -381,6 +394,7 @@ class Follower {
   const DeviceProgram& p_;
   std::map<const DeviceStmt*, Found> found_;
   ThreadNames names_;
+  bool several_ = false;
   int thread_ = 0;
   std::vector<Event> out_;
 };

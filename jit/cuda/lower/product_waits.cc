@@ -216,6 +216,16 @@ class Placer {
         state.awaited = {};
         continue;
       }
+      // A condition that is the same in all threads of a group.
+      if (s.kind == Kind::when && any(s.body, begins)) {
+        State other = state;
+        out.push_back(s);
+        out.back().body = walk(s.body, state, later);
+        out.back().otherwise = walk(s.otherwise, other, later);
+        join(state, other);
+        state.awaited = {};
+        continue;
+      }
       // All threads wait before some of them may have to.
       const auto inside = [&](const auto& f) { return any(s.body, f) || any(s.otherwise, f); };
       const bool meets = inside([](const DeviceStmt& inner) { return inner.kind == Kind::barrier; });
