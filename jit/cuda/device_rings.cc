@@ -26,8 +26,7 @@ using Clock = std::vector<int64_t>;
 
 constexpr int kWarp = kWarpThreads;
 constexpr int64_t kTerms = 64;  // of a step: sizes are multiples of it
-// Of a block that goes through several iterations of the grid: it has so many more than there are.
-constexpr int64_t kFurther = 2;
+constexpr int64_t kTurns = 16;  // iterations of the grid at most, where a block goes through several
 
 // What an agent does at one point.
 struct Event {
@@ -263,11 +262,15 @@ class Follower {
     out_.clear();
     thread_ = thread;
     names_.set("thread", {{thread, thread}});
-    const int64_t block = several_ ? -kFurther : 0;
-    names_.set("block", {{block, block}});
+    names_.set("block", {{0, 0}});
     names_.set("blocks", {{1, 1}});
     for (const std::string& e : p_.sizes) names_.set(e, {{size, size}});
     names_.set(kMapped, {{mapped, mapped}});
+    if (turns_) {
+      LATHE_ASSIGN(const int64_t all, value(turns_));
+      const int64_t first = std::max<int64_t>(all - kTurns, 0);
+      names_.set("block", {{first, first}});
+    }
     LATHE_RETURN_IF_ERROR(walk(p_.body));
     return std::move(out_);
   }
@@ -291,10 +294,7 @@ class Follower {
       const Found a = look(s.body), b = look(s.otherwise);
       Found here{a.waits || b.waits, a.stores || b.stores};
       here.stores |= s.kind == Kind::store && in_ring(s.places[0]);
-      if (s.integer) {
-        ir::for_each_node(s.integer,
-                          [&](const ir::ExprNode& n) { several_ |= n.op == ir::Op::k_iter && n.name == "blocks"; });
-      }
+      if (s.kind == Kind::loop && !turns_ && ir::uses(s.integer, "blocks")) turns_ = s.integer;
       switch (s.kind) {
         case Kind::open_rings:
         case Kind::expect:
@@ -394,7 +394,7 @@ class Follower {
   const DeviceProgram& p_;
   std::map<const DeviceStmt*, Found> found_;
   ThreadNames names_;
-  bool several_ = false;
+  ir::Expr turns_;  // of a loop over a block's iterations of the grid; null: there is none
   int thread_ = 0;
   std::vector<Event> out_;
 };
