@@ -335,7 +335,7 @@ Status DeviceLowering::loop(const Stmt& s, int64_t threads, List& to) {
     }
     Status status = body(s.body, threads, loop.body);
     const bool filled = part_ == Part::reads && plan_.role_loops.back() == &s;
-    if (filled && status.ok()) status = release(loop.body);
+    if (filled && status.ok()) status = release(ir::iter(s.iter), loop.body);
     if (plan_.counts && plan_.role_loops.back() == &s) count(loop.body, 1);
     for (size_t i = 0; i < places.size(); ++i) ranges_.leave();
     slots_ = outside;
@@ -363,8 +363,10 @@ Status DeviceLowering::loop(const Stmt& s, int64_t threads, List& to) {
       loop.body.push_back(std::move(when));
     }
   }
+  const Expr turns = loop.integer;
   to.push_back(std::move(loop));
-  return {};
+  const bool more = part_ == Part::reads && plan_.counts && plan_.role_loops.back() == &s;  // come by places later
+  return more ? release(turns, to) : Status();
 }
 
 Status DeviceLowering::block(const Stmt& s, int64_t threads, List& to) {

@@ -133,13 +133,18 @@ Status DeviceLowering::fill(const Stmt& s, List& to) {
   return {};
 }
 
-Status DeviceLowering::release(List& to) const {
+// The place of the turn before the one of that number, if there is one: products of a turn go on while the next ones
+// are begun.
+Status DeviceLowering::release(const Expr& turn, List& to) const {
   const Stmt& first = plan_.role->body[0].body[0].body[0];
-  LATHE_ASSIGN(const Expr number, ring_number(first.target, first.index[0]));
+  LATHE_ASSIGN(Expr number, ring_number(first.target, first.index[0]));
+  number = ir::substitute(number, {{plan_.role_loops.back()->iter, turn}});
   DeviceStmt one;
   one.kind = Kind::when;
-  one.integer = ir::make(Op::k_eq, {ir::mod(ir::iter("thread"), Expr(int64_t{kWarpThreads})), Expr(0)});
-  one.body.push_back(at_ring(Kind::arrive, number));
+  one.integer = ir::make(Op::k_logical_and,
+                         {ir::make(Op::k_lt, {Expr(0), turn}),
+                          ir::make(Op::k_eq, {ir::mod(ir::iter("thread"), Expr(int64_t{kWarpThreads})), Expr(0)})});
+  one.body.push_back(at_ring(Kind::arrive, ir::simplify(number - Expr(1), ranges_)));
   one.body.back().ring = 1;
   to.push_back(std::move(one));
   return {};

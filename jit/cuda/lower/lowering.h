@@ -73,7 +73,7 @@ class DeviceLowering {
   ir::Status part(const std::vector<ir::Stmt>& list, const Grid& grid, int64_t threads, List& to);
   bool is_left_out(const ir::Stmt& s) const;
   ir::Status fill(const ir::Stmt& s, List& to);
-  ir::Status release(List& to) const;
+  ir::Status release(const ir::Expr& turn, List& to) const;
   ir::Expr going_on(const ir::Expr& number) const;
   static void count(List& to, int64_t more);
   ir::Status await_boxes(const ir::Stmt& s, List& to);

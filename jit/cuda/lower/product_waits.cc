@@ -229,8 +229,12 @@ class Placer {
       // All threads wait before some of them may have to.
       const auto inside = [&](const auto& f) { return any(s.body, f) || any(s.otherwise, f); };
       const bool meets = inside([](const DeviceStmt& inner) { return inner.kind == Kind::barrier; });
-      if (meets || inside([&](const DeviceStmt& inner) { return touches(inner, state) || releases(inner); }))
+      if (meets || inside([&](const DeviceStmt& inner) { return touches(inner, state); })) {
         await(state, out);
+      } else if (inside([&](const DeviceStmt& inner) { return releases(inner); })) {
+        const int goes_on = std::min(groups_left(s.body, 0, state), groups_left(s.otherwise, 0, state));
+        await(state, out, goes_on == kMostStages ? 0 : goes_on);
+      }
       if (meets && std::exchange(state.stored, false)) out.push_back(made(Kind::fence_shared));
       out.push_back(s);
       if (!inside([&](const DeviceStmt& inner) { return hands_over(inner); })) continue;

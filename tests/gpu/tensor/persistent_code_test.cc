@@ -35,7 +35,7 @@ TEST(PersistentCode, IsWrittenOut) {
   DeviceProgram p = group_program(false, true, kTile).program;
   const std::string text = print(p);
   for (const char* part : {"    count filled\n    for turn < ceildiv(", "- block, blocks):\n",
-                           "await f0[filled % 3] parity filled // 3 % 2\n", "arrive e0[filled % 3]\n"})
+                           "await f0[filled % 3] parity filled // 3 % 2\n", "arrive e0[(filled + 2) % 3]\n"})
     EXPECT_THAT(text, HasSubstr(part));
   EXPECT_EQ(turns(p).size(), 3u);
   EXPECT_EQ(count_of(p, Kind::add), 3);
