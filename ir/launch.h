@@ -17,6 +17,7 @@ struct Launch {
       operands;             // p0, p1, ...: indices of the Kernel's parameters, each from its first element on, then of
                             // its heap buffers, which launches hand each other
   std::vector<Expr> sizes;  // e0, e1, ...: expressions of the Kernel's symbols
+  bool persistent = false;  // of the blocks of the grid no more are launched than run at once, and go through all
   std::vector<Expr> grid;   // extents of the @grid scopes, outermost first: expressions of the Kernel's symbols
 };
 

@@ -41,6 +41,13 @@ Status check_launch_scope(const Stmt& scope, const std::vector<const Stmt*>& out
     if (!is_const_int(scope.extent, 1))
       return invalid("launch: @role scope {} runs {} times, expected once", scope.iter, print(scope.extent));
   }
+  if (scope.mark == Mark::persistent) {
+    const bool alone = std::all_of(outer.begin(), outer.end(), [](const Stmt* o) { return o->mark == Mark::grid; });
+    if (outer.empty() || !alone)
+      return invalid("launch: @persistent scope {} does not stand inside @grid scopes alone", scope.iter);
+    if (!is_const_int(scope.extent, 1))
+      return invalid("launch: @persistent scope {} runs {} times, expected once", scope.iter, print(scope.extent));
+  }
   if (!grid && !block && !parallel) return {};
   if (parallel ? any_marked(outer, Mark::grid) : any_marked(outer, Mark::parallel))
     return invalid("launch: @{} scope {} stands inside a @{} scope", mark_name(scope.mark), scope.iter,

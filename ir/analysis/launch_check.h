@@ -4,6 +4,7 @@
 //            the number of threads: those past the extent do nothing
 //   @tensor  of a GPU's instruction: inside a @grid scope
 //   @role    of one iteration, inside a @grid scope, outside @block, @vector, @tensor and @role scopes
+//   @persistent  of one iteration, inside @grid scopes alone
 //   neither of the first two stands inside a @parallel scope or around one
 #pragma once
 #include <vector>

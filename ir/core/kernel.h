@@ -65,8 +65,9 @@ bool has_contents(const Buffer& buffer);
 
 // Marks of a scope. tensor: the scope is bound to a row of intrinsics.def, named in Stmt::intrinsic. grid, block: an
 // iteration is a block of threads of a GPU, a thread of it. role: of one iteration; warps of a block that do nothing
-// else do it, as far ahead of the others as the places of what they hand over allow.
-enum class Mark : uint8_t { none, unroll, vector, parallel, tensor, grid, block, role };
+// else do it, as far ahead of the others as the places of what they hand over allow. persistent: of one iteration; no
+// more blocks are launched than run at once, and each goes on with the next iteration of the grid that nobody has.
+enum class Mark : uint8_t { none, unroll, vector, parallel, tensor, grid, block, role, persistent };
 // Whether several threads share out the iterations: what is not heap or a parameter, each has of its own.
 bool is_shared_out(Mark mark);
 

@@ -8,6 +8,7 @@
 #include "ir/analysis/analysis.h"
 #include "ir/core/names.h"
 #include "jit/cuda/integer_text.h"
+#include "jit/cuda/type_text.h"
 
 namespace lathe::jit {
 
@@ -76,29 +77,6 @@ class Writer {
 
   static std::string integer(const Expr& e) { return integer_text(e); }
 
-  // Of a value of that kind; of vectors of such.
-  static const char* name_of(char kind) {
-    return kind == 'i' ? "int" : kind == 'b' ? "bool" : kind == 'l' ? "lt_int" : "float";
-  }
-  static const char* vector_of(char kind) { return kind == 'f' ? "lt_f" : kind == 'l' ? "lt_longs" : "lt_ints"; }
-  static const char* half_name(ir::DType type) {
-    return type == ir::DType::bf16 ? "lt_bf16" : type == ir::DType::f16 ? "lt_f16" : name_of(value_kind(type));
-  }
-  static const char* type_of(const DeviceParam& q) {
-    switch (q.type) {
-      case ir::DType::bf16:
-        return q.bits ? "lt_b16" : "lt_bf16";
-      case ir::DType::f16:
-        return q.bits ? "lt_b16" : "lt_f16";
-      case ir::DType::i8:
-        return "signed char";
-      case ir::DType::u8:
-      case ir::DType::b8:
-        return "unsigned char";
-      default:
-        return name_of(value_kind(q.type));
-    }
-  }
   char kind_of(const DevicePlace& at) const {
     const auto i = static_cast<size_t>(at.index);
     return is_local(at)    ? value_kind(p_.locals[i].type)
@@ -429,14 +407,12 @@ class Writer {
         case Kind::commit:
           line("lt_commit();");
           break;
+        case Kind::fence_sums:
+        case Kind::fence_shared:
+          line("lt_fence_{}();", s.kind == Kind::fence_sums ? "sums" : "shared");
+          break;
         case Kind::await:
           line("lt_await({});", s.groups);
-          break;
-        case Kind::fence_sums:
-          line("lt_fence_sums();");
-          break;
-        case Kind::fence_shared:
-          line("lt_fence_shared();");
           break;
         case Kind::commit_products:
           line("lt_commit_products({});", warps_++);
@@ -464,6 +440,12 @@ class Writer {
                integer(to.offset), p_.maps[static_cast<size_t>(s.map)].name, ring(s), at);
           break;
         }
+        case Kind::count:
+          line("lt_int {} = 0ll;", s.name);
+          break;
+        case Kind::add:
+          line("{} += {};", s.name, integer(s.integer));
+          break;
         case Kind::roles:
           role(fmt::format("if (lt_thread() >= {}) {{", p_.readers()), "fewer", p_.roles.filler_registers, s.body);
           role("} else {", "more", p_.roles.reader_registers, s.otherwise);

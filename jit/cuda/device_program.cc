@@ -211,6 +211,12 @@ class Printer {
                               fmt::join(at, ", "), ring(s));
           break;
         }
+        case Kind::count:
+          out_ += fmt::format("count {}\n", s.name);
+          break;
+        case Kind::add:
+          out_ += fmt::format("add {} {}\n", s.name, ir::print(s.integer));
+          break;
         case Kind::roles: {
           const auto with = [](int n) { return n == 0 ? std::string() : fmt::format(" with {} registers", n); };
           out_ += fmt::format("last {} threads{}:\n", p_.roles.fillers, with(p_.roles.filler_registers));

@@ -165,7 +165,7 @@ inline constexpr int kMostStages = 8;        // of what is copied while others a
 
 struct DeviceStmt {
   enum class Kind : uint8_t {
-    let,      // name = integer: an expression of sizes, `block`, `thread` and names above
+    let,      // name = integer: an expression of sizes, `block`, how many `blocks` there are, `thread` and names above
     take,     // name = the integer at places[0], or the nearest in integer..step
     when,     // body if integer is true, else `otherwise`
     aligned,  // body if all of `places` are aligned to `lanes` elements, or to 16 bytes, and `integer`, if it is there,
@@ -192,6 +192,8 @@ struct DeviceStmt {
     await_ring,       // until place `integer` of `ring` is full for the time before the one of the parity `step`
     box,              // of map `map` from the element `at` on, neighbours first, is on its way to places[0] of shared
                       // memory on; its bytes arrive at place `integer` of `ring`
+    count,            // name = 0, an integer that `add` adds to
+    add,              // name = name + integer
     roles,            // body by the threads that fill places, `otherwise` by those that read them, until the end
     store             // `lanes` elements from places[0] on, `step` apart = operands[0]
   };

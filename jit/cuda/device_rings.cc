@@ -26,6 +26,7 @@ using Clock = std::vector<int64_t>;
 
 constexpr int kWarp = kWarpThreads;
 constexpr int64_t kTerms = 64;  // of a step: sizes are multiples of it
+constexpr int64_t kTurns = 16;  // iterations of the grid at most, where a block goes through several
 
 // What an agent does at one point.
 struct Event {
@@ -262,8 +263,14 @@ class Follower {
     thread_ = thread;
     names_.set("thread", {{thread, thread}});
     names_.set("block", {{0, 0}});
+    names_.set("blocks", {{1, 1}});
     for (const std::string& e : p_.sizes) names_.set(e, {{size, size}});
     names_.set(kMapped, {{mapped, mapped}});
+    if (turns_) {
+      LATHE_ASSIGN(const int64_t all, value(turns_));
+      const int64_t first = std::max<int64_t>(all - kTurns, 0);
+      names_.set("block", {{first, first}});
+    }
     LATHE_RETURN_IF_ERROR(walk(p_.body));
     return std::move(out_);
   }
@@ -287,6 +294,7 @@ class Follower {
       const Found a = look(s.body), b = look(s.otherwise);
       Found here{a.waits || b.waits, a.stores || b.stores};
       here.stores |= s.kind == Kind::store && in_ring(s.places[0]);
+      if (s.kind == Kind::loop && !turns_ && ir::uses(s.integer, "blocks")) turns_ = s.integer;
       switch (s.kind) {
         case Kind::open_rings:
         case Kind::expect:
@@ -319,6 +327,11 @@ class Follower {
     const Found& found = found_.at(&s);
     if (s.kind == Kind::let) names_.set(s.name, names_.of(s.integer));
     if (s.kind == Kind::take) names_.set(s.name, {{}});
+    if (s.kind == Kind::count) names_.set(s.name, {{0, 0}});
+    if (s.kind == Kind::add) {
+      LATHE_ASSIGN(const int64_t next, value(ir::iter(s.name) + s.integer));
+      names_.set(s.name, {{next, next}});
+    }
     if (!found.waits && !found.stores) return {};
     switch (s.kind) {
       case Kind::when: {
@@ -381,6 +394,7 @@ class Follower {
   const DeviceProgram& p_;
   std::map<const DeviceStmt*, Found> found_;
   ThreadNames names_;
+  ir::Expr turns_;  // of a loop over a block's iterations of the grid; null: there is none
   int thread_ = 0;
   std::vector<Event> out_;
 };

@@ -24,7 +24,7 @@ class Verifier {
   Status run() {
     if (p_.threads < 1 || p_.threads > ir::kMaxBlockThreads)
       return invalid("block: {} threads, expected 1..{}", p_.threads, ir::kMaxBlockThreads);
-    for (const char* builtin : {"block", "thread"}) names_.insert(builtin);
+    for (const char* builtin : {"block", "blocks", "thread"}) names_.insert(builtin);
     for (const std::string& e : p_.sizes) LATHE_RETURN_IF_ERROR(define(e));
     int64_t locals = 0;
     for (const DeviceLocal& l : p_.locals) {
@@ -46,7 +46,8 @@ class Verifier {
   }
 
  private:
-  Status define(const std::string& name) {
+  Status define(const std::string& name, bool differs = false) {
+    if (differs) differs_.insert(name);
     if (!names_.insert(name).second || !defined_.insert(name).second)
       return invalid("names: {} is defined twice", name);
     return {};
@@ -327,25 +328,24 @@ class Verifier {
 
   Status statement(const DeviceStmt& s) {
     using Kind = DeviceStmt::Kind;
-    const int most = s.bits ? kMaxHalves : kMaxLanes;
-    if (s.lanes < 1 || s.lanes > most || (s.lanes & (s.lanes - 1)) != 0)
+    if (s.lanes < 1 || s.lanes > (s.bits ? kMaxHalves : kMaxLanes) || (s.lanes & (s.lanes - 1)) != 0)
       return invalid("lanes: {}, expected 1, 2, 4{}", s.lanes, s.bits ? " or 8" : ", 8 or 16");
     switch (s.kind) {
       case Kind::let:
         LATHE_RETURN_IF_ERROR(integer(s.integer, ir::DType::i64));
-        if (differs(s.integer)) differs_.insert(s.name);
+        return define(s.name, differs(s.integer));
+      case Kind::count:
+        counted_.insert(s.name);
         return define(s.name);
-      case Kind::take: {
-        if (s.places.size() != 1 || s.places[0].space != Space::param)
-          return invalid("take: {} is taken from no parameter", s.name);
-        LATHE_RETURN_IF_ERROR(place(s.places[0]));
-        const DeviceParam& p = p_.params[static_cast<size_t>(s.places[0].index)];
-        if (p.written || (p.type != ir::DType::i32 && p.type != ir::DType::i64))
-          return invalid("take: {} holds no integers that are only read", p.name);
+      case Kind::add:
+        if (counted_.count(s.name) * names_.count(s.name) == 0) return invalid("names: nothing counts {}", s.name);
+        if (apart_ > 0 || differs(s.integer)) differs_.insert(s.name);
+        return integer(s.integer, ir::DType::i64);
+      case Kind::take:
+        if (s.places.size() == 1) LATHE_RETURN_IF_ERROR(place(s.places[0]));
+        LATHE_RETURN_IF_ERROR(check_take_form(p_, s));
         for (const ir::Expr& end : {s.integer, s.step}) LATHE_RETURN_IF_ERROR(integer(end, ir::DType::i64));
-        if (differs(s.places[0].offset)) differs_.insert(s.name);
-        return define(s.name);
-      }
+        return define(s.name, differs(s.places[0].offset));
       case Kind::when: {
         LATHE_RETURN_IF_ERROR(integer(s.integer, ir::DType::b8));
         const bool some = differs(s.integer);
@@ -403,8 +403,7 @@ class Verifier {
       case Kind::index: {
         const std::set<std::string> names = names_;
         if (!s.name.empty()) LATHE_RETURN_IF_ERROR(define(s.name));
-        if (!s.integer) return invalid("names: an integer is missing");
-        const bool condition = s.integer->type == ir::DType::b8;
+        const bool condition = s.integer && s.integer->type == ir::DType::b8;
         LATHE_RETURN_IF_ERROR(integer(s.integer, condition ? ir::DType::b8 : ir::DType::i64));
         names_ = names;
         return define_value(s, condition ? 'b' : s.whole ? 'i' : 'f', s.name.empty() ? 1 : s.lanes);
@@ -479,6 +478,7 @@ class Verifier {
   std::map<int, std::pair<char, int>> values_;        // known here: type and lanes
   ir::Ranges copies_;                                 // iterators of unrolled loops
   std::vector<bool> stored_, stored_shared_;          // locals and shared memory, so far
+  std::set<std::string> counted_;                     // names that are added to
   std::set<std::string> differs_;                     // names that depend on the thread
   int apart_ = 0;                                     // bodies around that not all threads run
   std::set<int> numbers_;                             // ever defined

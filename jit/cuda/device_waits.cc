@@ -70,6 +70,7 @@ class Checker {
     for (size_t t = 0; t < thread.size(); ++t) thread[t] = {static_cast<int64_t>(t), static_cast<int64_t>(t)};
     names_.set("thread", std::move(thread));
     names_.set("block", {{0, INT64_MAX}});
+    names_.set("blocks", {{1, INT64_MAX}});
     for (const std::string& e : p_.sizes) names_.set(e, {{0, INT64_MAX}});
     State state(count);
     LATHE_RETURN_IF_ERROR(body(p_.body, Mask(static_cast<size_t>(p_.threads), 1), state));
@@ -114,6 +115,9 @@ class Checker {
     switch (s.kind) {
       case Kind::let:
         names_.set(s.name, names_.of(s.integer));
+        return {};
+      case Kind::count:  // it grows
+        names_.set(s.name, {{0, INT64_MAX}});
         return {};
       case Kind::take:
         names_.set(s.name, {{names_.of(s.integer)[0].lo, names_.of(s.step)[0].hi}});
@@ -434,6 +438,14 @@ class Checker {
 };
 
 }  // namespace
+
+Status check_take_form(const DeviceProgram& program, const DeviceStmt& s) {
+  if (s.places.size() != 1 || s.places[0].space != DevicePlace::Space::param)
+    return ir::invalid("take: {} is taken from no parameter", s.name);
+  const DeviceParam& p = program.params[static_cast<size_t>(s.places[0].index)];
+  const bool integers = p.type == ir::DType::i32 || p.type == ir::DType::i64;
+  return integers && !p.written ? Status() : ir::invalid("take: {} holds no integers that are only read", p.name);
+}
 
 Status check_copy_form(const DeviceProgram& program, const DeviceStmt& s) {
   const DeviceParam& p = program.params[static_cast<size_t>(s.places[1].index)];

@@ -19,8 +19,9 @@ ir::Status check_products(const DeviceProgram& program);
 // Whether threads may go apart for good where a program says so (device_roles.cc). INVALID, naming the rule `roles`.
 ir::Status check_roles(const DeviceProgram& program);
 
-// The form of a product of a group of warps, and of an asynchronous copy, whose operands are there.
+// The form of a product of a group of warps, of an asynchronous copy and of a take, whose operands are there.
 ir::Status check_group_form(const DeviceProgram& program, const DeviceStmt& product);
+ir::Status check_take_form(const DeviceProgram& program, const DeviceStmt& take);
 ir::Status check_copy_form(const DeviceProgram& program, const DeviceStmt& copy);
 
 // Of shared memory, of rings and of maps, and of a statement on them (ring_forms.cc). INVALID, naming the rule.

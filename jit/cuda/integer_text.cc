@@ -17,7 +17,8 @@ std::string integer_text(const Expr& e) {
     case Op::k_symbol:
       return "a." + e->name;
     case Op::k_iter:
-      return e->name == "block" || e->name == "thread" ? fmt::format("lt_{}()", e->name) : e->name;
+      return e->name == "block" || e->name == "blocks" || e->name == "thread" ? fmt::format("lt_{}()", e->name)
+                                                                              : e->name;
     case Op::k_floordiv:
       return call("lt_floordiv");
     case Op::k_mod:

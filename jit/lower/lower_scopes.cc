@@ -53,6 +53,7 @@ void Lowering::statement(const Stmt& s) {
     case Mark::grid:
     case Mark::block:
     case Mark::role:
+    case Mark::persistent:
       fail(ir::unsupported("scope {} is {}", s.iter, ir::mark_name(s.mark)));
       return;
   }

@@ -99,6 +99,7 @@ Result<std::unique_ptr<const BoundExecutable>> CudaLaunch::bind(const SymbolValu
         return ir::unsupported("a launch of more than {} blocks", kMostBlocks);
     }
     if (blocks == 0) continue;
+    if (step.launch.persistent) blocks = std::min<int64_t>(blocks, std::max(device_->target().multiprocessors, 1));
     bound.blocks = static_cast<unsigned>(blocks);
     steps.push_back(std::move(bound));
   }

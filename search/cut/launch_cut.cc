@@ -55,6 +55,7 @@ class LaunchCutter {
       leaf.kernel.symbols.push_back(std::move(s));
       launch_.sizes.push_back(symbol(from));
     }
+    for_each_stmt(leaf.kernel.body, [&](const Stmt& s) { launch_.persistent |= s.mark == Mark::persistent; });
     leaf.text = print(leaf.kernel);
     return std::move(launch_);
   }

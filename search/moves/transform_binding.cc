@@ -176,6 +176,31 @@ Status apply_parallelize_grid(TransformResult& result, const Move& move, const T
 }
 std::vector<Move> propose_parallelize_grid(const Kernel& kernel) { return propose_marks(kernel, "parallelize_grid"); }
 
+// What a block does once it does for several iterations of the grid; which ones, code says.
+Status apply_make_persistent(TransformResult& result, const Move& move, const TransformParams&) {
+  LATHE_ASSIGN(const ScopeSite site, find_site(result.kernel, move.args[0]));
+  Stmt& scope = site.scope();
+  if (scope.mark != Mark::grid) return invalid("expected a @grid scope, `{}` is none", scope.iter);
+  for (const Stmt& s : scope.body) {
+    if (s.mark == Mark::grid || s.mark == Mark::persistent)
+      return invalid("expected the innermost @grid scope, `{}` holds @{} scope `{}`", scope.iter, mark_name(s.mark),
+                     s.iter);
+  }
+  Names names(result.kernel);
+  std::vector<Stmt> body;
+  body.push_back(make_scope(names.fresh(scope.iter + "_s"), Expr(1), std::move(scope.body)));
+  body.back().mark = Mark::persistent;
+  scope.body = std::move(body);
+  return {};
+}
+std::vector<Move> propose_make_persistent(const Kernel& kernel) {
+  std::vector<Move> out;
+  for_each_stmt(kernel.body, [&](const Stmt& s) {
+    if (s.mark == Mark::grid) out.push_back({"make_persistent", {s.iter}, {}, {}});
+  });
+  return out;
+}
+
 Status apply_parallelize_block(TransformResult& result, const Move& move, const TransformParams& params) {
   LATHE_ASSIGN(const ScopeSite site, find_plain_site(result.kernel, move.args[0]));
   if (!inside_mark(site.outer, Mark::grid)) return invalid("expected `{}` inside a @grid scope", move.args[0]);

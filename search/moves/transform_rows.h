@@ -44,6 +44,7 @@ LATHE_MOVE_ROW(narrow_temporary);
 LATHE_MOVE_ROW(split_factor);
 LATHE_MOVE_ROW(pipeline);
 LATHE_MOVE_ROW(specialize_roles);
+LATHE_MOVE_ROW(make_persistent);
 LATHE_MOVE_ROW(rotate_scope);
 LATHE_MOVE_ROW(stream_stores);
 LATHE_MOVE_ROW(unroll_scope);

@@ -153,6 +153,7 @@ std::string run(const ir::LaunchKernel& cut, const std::vector<jit::DeviceProgra
     int64_t blocks = 1;
     for (const ir::Expr& e : l.grid) blocks *= std::max<int64_t>(value_of(e, symbols), 0);
     if (blocks == 0) continue;
+    if (l.persistent) blocks = std::min<int64_t>(blocks, 2);
     alignas(jit::kMapAligned) uint64_t words[64 + 2 * runtime::kMapWords];
     const auto& maps = programs[static_cast<size_t>(l.leaf)].maps;
     std::copy(args.begin(), args.end(), words);

@@ -126,46 +126,51 @@ Result<DeviceProgram> DeviceLowering::run() {
   LATHE_RETURN_IF_ERROR(buffers());
   for (const ir::Symbol& s : kernel_.symbols) out_.sizes.push_back(s.name);
   const Stmt* inner = &kernel_.body[0];
-  std::vector<const Stmt*> grid;
-  std::vector<Expr> along;  // blocks
-  Expr inside;              // which of them do something; null: all
+  Grid grid;
   for (;; inner = &inner->body[0]) {
-    grid.push_back(inner);
-    along.push_back(ir::blocks_along(*inner, ranges_));
-    if (!along.back()) return unsupported("scope {} runs as often as scopes around it say", inner->iter);
-    if (!equal(along.back(), inner->extent)) {
+    grid.iters.push_back(inner->iter);
+    grid.along.push_back(ir::blocks_along(*inner, ranges_));
+    if (!grid.along.back()) return unsupported("scope {} runs as often as scopes around it say", inner->iter);
+    if (!equal(grid.along.back(), inner->extent)) {
       const Expr guard = ir::make(Op::k_lt, {ir::iter(inner->iter), inner->extent});
-      inside = inside ? ir::make(Op::k_logical_and, {inside, guard}) : guard;
+      grid.inside = grid.inside ? ir::make(Op::k_logical_and, {grid.inside, guard}) : guard;
     }
     ranges_.enter(*inner);
     if (inner->body.size() != 1 || inner->body[0].mark != Mark::grid) break;
   }
+  grid.persistent = inner->body.size() == 1 && inner->body[0].mark == Mark::persistent;
+  if (grid.persistent) ranges_.enter(*(inner = &inner->body[0]));
   out_.threads = static_cast<int>(std::min<int64_t>(ir::block_threads(inner->body, ranges_), ir::kMaxBlockThreads + 1));
   if (out_.threads > ir::kMaxBlockThreads) return unsupported("a block of more than {} threads", ir::kMaxBlockThreads);
-  Expr rest = kBlock;
-  for (size_t g = grid.size(); g-- > 0;) {
-    const bool last = g == 0;
-    add_let(out_.body, grid[g]->iter, last ? rest : ir::mod(rest, along[g]));
-    if (last) break;
-    const std::string name = fmt::format("b{}", g);
-    add_let(out_.body, name, ir::floordiv(rest, along[g]));
-    rest = ir::iter(name);
-  }
+  if (!grid.persistent) iteration(grid, kBlock, out_.body);
   const int64_t threads = out_.threads;
   if (plan_.role != nullptr) out_.threads += out_.roles.fillers = kGroupThreads;
   LATHE_RETURN_IF_ERROR(open_rings());
   const auto head = static_cast<std::ptrdiff_t>(out_.body.size());
   LATHE_RETURN_IF_ERROR(plan_.role == nullptr ? body(inner->body, threads, out_.body)
-                                              : roles(inner->body, threads, out_.body));
+                                              : roles(inner->body, grid, threads, out_.body));
   place_product_waits(out_);
-  if (!inside) return std::move(out_);
+  if (!grid.inside || grid.persistent) return std::move(out_);
   DeviceStmt when;
   when.kind = DeviceStmt::Kind::when;
-  when.integer = inside;
+  when.integer = grid.inside;
   std::move(out_.body.begin() + head, out_.body.end(), std::back_inserter(when.body));
   out_.body.erase(out_.body.begin() + head, out_.body.end());
   out_.body.push_back(std::move(when));
   return std::move(out_);
+}
+
+// That of the grid which has the number.
+void DeviceLowering::iteration(const Grid& grid, const Expr& number, List& to) {
+  Expr rest = number;
+  for (size_t g = grid.iters.size(); g-- > 0;) {
+    const bool last = g == 0;
+    add_let(to, grid.iters[g], last ? rest : ir::mod(rest, grid.along[g]));
+    if (last) break;
+    const std::string name = fmt::format("b{}", g);
+    add_let(to, name, ir::floordiv(rest, grid.along[g]));
+    rest = ir::iter(name);
+  }
 }
 
 Status DeviceLowering::body(const std::vector<Stmt>& list, int64_t threads, List& to) {
@@ -330,7 +335,8 @@ Status DeviceLowering::loop(const Stmt& s, int64_t threads, List& to) {
     }
     Status status = body(s.body, threads, loop.body);
     const bool filled = part_ == Part::reads && plan_.role_loops.back() == &s;
-    if (filled && status.ok()) status = release(loop.body);
+    if (filled && status.ok()) status = release(ir::iter(s.iter), loop.body);
+    if (plan_.counts && plan_.role_loops.back() == &s) count(loop.body, 1);
     for (size_t i = 0; i < places.size(); ++i) ranges_.leave();
     slots_ = outside;
     return status;
@@ -357,8 +363,10 @@ Status DeviceLowering::loop(const Stmt& s, int64_t threads, List& to) {
       loop.body.push_back(std::move(when));
     }
   }
+  const Expr turns = loop.integer;
   to.push_back(std::move(loop));
-  return {};
+  const bool more = part_ == Part::reads && plan_.counts && plan_.role_loops.back() == &s;  // come by places later
+  return more ? release(turns, to) : Status();
 }
 
 Status DeviceLowering::block(const Stmt& s, int64_t threads, List& to) {

@@ -17,11 +17,13 @@ using Kind = DeviceStmt::Kind;
 
 namespace {
 
+constexpr const char* kCounter = "filled";
+
 // Registers of both roles, by groups of four warps that read. One alone has as many as a thread may have.
 struct RoleRegisters {
   int groups, filler, reader;
 };
-constexpr RoleRegisters kRegisters[] = {{2, 40, 232}, {3, 32, 160}};
+constexpr RoleRegisters kRegisters[] = {{2, 40, 232}, {3, 40, 152}};
 
 // Names that a list of statements defines, so that another one may define them as well.
 class Renaming {
@@ -55,7 +57,34 @@ class Renaming {
 
 }  // namespace
 
-Status DeviceLowering::roles(const std::vector<Stmt>& list, int64_t threads, List& to) {
+void DeviceLowering::count(List& to, int64_t more) {
+  to.emplace_back();
+  to.back().kind = more == 0 ? Kind::count : Kind::add;
+  to.back().name = kCounter;
+  if (more != 0) to.back().integer = Expr(more);
+}
+
+// What some threads do, of one iteration of the grid or of every one that is the block's.
+Status DeviceLowering::part(const std::vector<Stmt>& list, const Grid& grid, int64_t threads, List& to) {
+  if (plan_.counts) count(to, 0);
+  if (!grid.persistent) return body(list, threads, to);
+  const Expr block = ir::iter("block"), blocks = ir::iter("blocks");
+  Expr all(1);
+  for (const Expr& e : grid.along) all = all * e;
+  DeviceStmt loop, inside;
+  loop.kind = Kind::loop;
+  loop.name = "turn";
+  loop.integer = ir::ceildiv(ir::simplify(all) - block, blocks);
+  iteration(grid, block + ir::iter(loop.name) * blocks, loop.body);
+  inside.kind = Kind::when;
+  inside.integer = grid.inside;
+  LATHE_RETURN_IF_ERROR(body(list, threads, grid.inside ? inside.body : loop.body));
+  if (grid.inside) loop.body.push_back(std::move(inside));
+  to.push_back(std::move(loop));
+  return {};
+}
+
+Status DeviceLowering::roles(const std::vector<Stmt>& list, const Grid& grid, int64_t threads, List& to) {
   if (threads % kGroupThreads != 0)
     return unsupported("{} threads read what others fill, expected whole groups of {}", threads, kGroupThreads);
   for (const RoleRegisters& r : kRegisters) {
@@ -69,11 +98,11 @@ Status DeviceLowering::roles(const std::vector<Stmt>& list, int64_t threads, Lis
   mapped.integer = ir::make(Op::k_ne, {ir::symbol(kMapped), Expr(0)});
   one.integer = ir::make(Op::k_eq, {ir::iter("thread"), Expr(threads)});
   part_ = Part::boxes;
-  LATHE_RETURN_IF_ERROR(body(list, kGroupThreads, one.body));
+  LATHE_RETURN_IF_ERROR(part(list, grid, kGroupThreads, one.body));
   part_ = Part::copies;
-  LATHE_RETURN_IF_ERROR(body(list, kGroupThreads, mapped.otherwise));
+  LATHE_RETURN_IF_ERROR(part(list, grid, kGroupThreads, mapped.otherwise));
   part_ = Part::reads;
-  LATHE_RETURN_IF_ERROR(body(list, threads, out.otherwise));
+  LATHE_RETURN_IF_ERROR(part(list, grid, threads, out.otherwise));
   part_ = Part::all;
   Renaming("_b").run(one.body);
   Renaming("_c").run(mapped.otherwise);
@@ -89,16 +118,7 @@ bool DeviceLowering::is_left_out(const Stmt& s) const {
   return !plan_.around_role(s) && !ir::copies_box(s);
 }
 
-// Turns of the loops around the ring's own one come before its own turns.
-Expr DeviceLowering::going_on(const Expr& number) const {
-  if (plan_.role == nullptr) return number;
-  Expr before(0);
-  for (size_t i = 0; i + 1 < plan_.role_loops.size(); ++i) {
-    const Stmt& s = *plan_.role_loops[i];
-    before = (i == 0 ? before : before * s.extent) + ir::iter(s.iter);
-  }
-  return ir::simplify(before * plan_.role_loops.back()->extent + number, ranges_);
-}
+Expr DeviceLowering::going_on(const Expr& number) const { return plan_.counts ? ir::iter(kCounter) : number; }
 
 // A place is filled for the n-th time once it has been read n - 1 times, which the first time it has from the start.
 Status DeviceLowering::fill(const Stmt& s, List& to) {
@@ -113,13 +133,18 @@ Status DeviceLowering::fill(const Stmt& s, List& to) {
   return {};
 }
 
-Status DeviceLowering::release(List& to) const {
+// The place of the turn before the one of that number, if there is one: products of a turn go on while the next ones
+// are begun.
+Status DeviceLowering::release(const Expr& turn, List& to) const {
   const Stmt& first = plan_.role->body[0].body[0].body[0];
-  LATHE_ASSIGN(const Expr number, ring_number(first.target, first.index[0]));
+  LATHE_ASSIGN(Expr number, ring_number(first.target, first.index[0]));
+  number = ir::substitute(number, {{plan_.role_loops.back()->iter, turn}});
   DeviceStmt one;
   one.kind = Kind::when;
-  one.integer = ir::make(Op::k_eq, {ir::mod(ir::iter("thread"), Expr(int64_t{kWarpThreads})), Expr(0)});
-  one.body.push_back(at_ring(Kind::arrive, number));
+  one.integer = ir::make(Op::k_logical_and,
+                         {ir::make(Op::k_lt, {Expr(0), turn}),
+                          ir::make(Op::k_eq, {ir::mod(ir::iter("thread"), Expr(int64_t{kWarpThreads})), Expr(0)})});
+  one.body.push_back(at_ring(Kind::arrive, ir::simplify(number - Expr(1), ranges_)));
   one.body.back().ring = 1;
   to.push_back(std::move(one));
   return {};

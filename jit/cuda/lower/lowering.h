@@ -62,11 +62,20 @@ class DeviceLowering {
   DeviceStmt at_ring(DeviceStmt::Kind kind, const ir::Expr& number) const;
   // What is done by some threads alone (lower_roles.cc).
   enum class Part : uint8_t { all, boxes, copies, reads };
-  ir::Status roles(const std::vector<ir::Stmt>& list, int64_t threads, List& to);
+  struct Grid {
+    std::vector<std::string> iters;  // the outermost first
+    std::vector<ir::Expr> along;     // blocks
+    ir::Expr inside;                 // which of them do something; null: all
+    bool persistent = false;
+  };
+  static void iteration(const Grid& grid, const ir::Expr& number, List& to);
+  ir::Status roles(const std::vector<ir::Stmt>& list, const Grid& grid, int64_t threads, List& to);
+  ir::Status part(const std::vector<ir::Stmt>& list, const Grid& grid, int64_t threads, List& to);
   bool is_left_out(const ir::Stmt& s) const;
   ir::Status fill(const ir::Stmt& s, List& to);
-  ir::Status release(List& to) const;
+  ir::Status release(const ir::Expr& turn, List& to) const;
   ir::Expr going_on(const ir::Expr& number) const;
+  static void count(List& to, int64_t more);
   ir::Status await_boxes(const ir::Stmt& s, List& to);
   ir::Result<size_t> boxes(const std::vector<ir::Stmt>& list, size_t first, int64_t threads, List& to);
   ir::Status box(const BoxCopy& copy, const ir::Stmt& is, const ir::Expr& number, List& to);

@@ -216,11 +216,25 @@ class Placer {
         state.awaited = {};
         continue;
       }
+      // A condition that is the same in all threads of a group.
+      if (s.kind == Kind::when && any(s.body, begins)) {
+        State other = state;
+        out.push_back(s);
+        out.back().body = walk(s.body, state, later);
+        out.back().otherwise = walk(s.otherwise, other, later);
+        join(state, other);
+        state.awaited = {};
+        continue;
+      }
       // All threads wait before some of them may have to.
       const auto inside = [&](const auto& f) { return any(s.body, f) || any(s.otherwise, f); };
       const bool meets = inside([](const DeviceStmt& inner) { return inner.kind == Kind::barrier; });
-      if (meets || inside([&](const DeviceStmt& inner) { return touches(inner, state) || releases(inner); }))
+      if (meets || inside([&](const DeviceStmt& inner) { return touches(inner, state); })) {
         await(state, out);
+      } else if (inside([&](const DeviceStmt& inner) { return releases(inner); })) {
+        const int goes_on = std::min(groups_left(s.body, 0, state), groups_left(s.otherwise, 0, state));
+        await(state, out, goes_on == kMostStages ? 0 : goes_on);
+      }
       if (meets && std::exchange(state.stored, false)) out.push_back(made(Kind::fence_shared));
       out.push_back(s);
       if (!inside([&](const DeviceStmt& inner) { return hands_over(inner); })) continue;

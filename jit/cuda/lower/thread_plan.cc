@@ -33,12 +33,16 @@ class Planner {
     const Stmt* inner = &leaf_.body[0];
     Scopes outer = {inner};
     while (inner->body.size() == 1 && inner->body[0].mark == Mark::grid) outer.push_back(inner = &inner->body[0]);
+    const bool persistent = inner->body.size() == 1 && inner->body[0].mark == Mark::persistent;
+    if (persistent) outer.push_back(inner = &inner->body[0]);
     ir::Ranges ranges(leaf_);
     for (const Stmt* s : outer) ranges.enter(*s);
     alone_ = ir::block_threads(inner->body, ranges) <= 1;
     LATHE_RETURN_IF_ERROR(find_boxed());
     LATHE_RETURN_IF_ERROR(find_role(inner->body, {}));
     LATHE_RETURN_IF_ERROR(check_role());
+    if (persistent && plan_.role == nullptr) return unsupported("a @persistent scope without a @role scope");
+    plan_.counts = persistent || plan_.role_loops.size() > 1;
     find_rings();
     LATHE_RETURN_IF_ERROR(list(inner->body, outer, nullptr));
     for (const Stmt& s : inner->body) mark_waits(s);
@@ -93,14 +97,8 @@ class Planner {
     const Scopes& loops = plan_.role_loops;
     if (loops.empty() || plan_.role->body.empty()) return unsupported("@role scope {} is in no loop", name);
     for (const Stmt* s : loops) {
-      bool fixed = s->mark == Mark::none;
-      ir::for_each_node(s->extent, [&](const ir::ExprNode& n) {
-        const bool varies = n.op == ir::Op::k_load ||
-                            (n.op == ir::Op::k_iter && s != loops[0] &&
-                             std::any_of(loops.begin(), loops.end(), [&](const Stmt* o) { return o->iter == n.name; }));
-        fixed = fixed && !varies;
-      });
-      if (!fixed) return unsupported("{} around @role scope {} is no loop of a fixed number of turns", s->iter, name);
+      if (s->mark != Mark::none)
+        return unsupported("{} around @role scope {} is @{}", s->iter, name, ir::mark_name(s->mark));
     }
     for (const Stmt& s : plan_.role->body) {
       if (!ir::copies_box(s)) return unsupported("@role scope {} does more than to copy boxes", name);

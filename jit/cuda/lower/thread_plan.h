@@ -25,6 +25,8 @@ struct ThreadPlan {
   // goes from place to place. Null: all threads do the same.
   const ir::Stmt* role = nullptr;
   std::vector<const ir::Stmt*> role_loops;
+  // Places that are filled are counted: there are several loops, or a block goes on with other iterations of the grid.
+  bool counts = false;
   bool around_role(const ir::Stmt& s) const {
     return &s == role || std::find(role_loops.begin(), role_loops.end(), &s) != role_loops.end();
   }

@@ -69,6 +69,7 @@ Result<ExplainedDeviceKernel> explain_kernel(Context& context, const search::Pro
         l.grid +=
             fmt::format("{}{}", l.grid.empty() ? "" : " x ", blocks ? std::to_string(*blocks) : ir::print(extent));
       }
+      if (plan->steps[i].launch.persistent) l.grid += fmt::format(" by at most {}", on.target.multiprocessors);
     }
     l.code = plan.ok() ? describe(*plan->steps[i].code) : "none: " + plan.status().message();
     e.launches.push_back(std::move(l));

@@ -61,6 +61,7 @@ class Writer {
     if (t_.stages > 0) list_.knob("stages", t_.stages);
     if (t_.raster > 0) list_.knob("raster", t_.raster);
     if (t_.roles) list_.knob("roles", 1);
+    if (t_.persistent) list_.knob("persistent", 1);
     stage();
     launch();
     const bool bf16 = kernel_.find_buffer(p_.operands[0].buffer)->type == DType::bf16;
@@ -139,6 +140,7 @@ class Writer {
       list_.move("parallelize_grid {}b", m_);
       list_.move("parallelize_grid {}b", n_);
     }
+    if (t_.persistent) list_.move("make_persistent {}", t_.raster > 0 ? m_ + "h" : n_ + "b");
     for (const ProductOperand& s : p_.operands) {
       list_.move("move_to_shared {}_s {}0", s.buffer, k_);
       if (!t_.roles) list_.move("move_to_shared {}_t {}z", s.buffer, k_);
@@ -249,6 +251,12 @@ Result<std::vector<GroupTile>> group_tiles_of(const GeneralKernel& general, cons
     const bool many = shape.rows >= kManyTiles * t.rows && shape.columns >= kManyTiles * t.columns;
     if (t.stages > 0 && many) t.raster = kRaster;
   }
+  // The best tile in both forms, so that measuring may judge between them.
+  if (!out.empty() && out.front().persistent) {
+    GroupTile once = out.front();
+    once.persistent = false;
+    out.insert(out.begin() + 1, once);
+  }
   return out;
 }
 
@@ -262,12 +270,13 @@ Result<Scheduled> hopper_schedule(const GeneralKernel& general, const SymbolValu
 namespace {
 
 constexpr int64_t kMostThreads = 1024, kMostThreadRegisters = 232, kMostShared = 227 * 1024;
-constexpr int64_t kGroup = 128, kMostGroups = 3, kOfThreeGroups = 160;  // threads; beside others of a role; registers
+constexpr int64_t kGroup = 128, kMostGroups = 3, kOfThreeGroups = 152;  // threads; beside others of a role; registers
 constexpr int64_t kRing = 8;  // bytes of shared memory that say whether a step is there
 constexpr int64_t kMostRaster = 16;
 constexpr int64_t kLeastStages = 3, kMostStages = 8, kMostBox = 256;
 constexpr double kSharedCycle = 128;  // bytes of shared memory in a cycle of a multiprocessor
 constexpr double kProducts = 2048;    // in a cycle of its tensor cores
+constexpr double kBegin = 1000;       // cycles from the end of a block to the first products of the next one
 
 int64_t sums(const GroupTile& t) { return kRows * t.group_columns / 128; }
 // Of a block. Where there are roles it has all registers, and warps that multiply get what others leave.
@@ -313,6 +322,7 @@ ir::Status check_tile(const GroupTile& t) {
   if (t.roles && (t.stages == 0 || t.threads() > kMostGroups * kGroup))
     return invalid("roles of {} groups with {} stages, expected at most {}, and boxes", t.threads() / kGroup, t.stages,
                    kMostGroups);
+  if (t.persistent && !t.roles) return invalid("blocks that go through several tiles, expected roles in them");
   if (t.threads() > kMostThreads) return invalid("{} threads, expected at most {}", t.threads(), kMostThreads);
   if (registers(t) > most_registers(t))
     return invalid("{} registers of a thread, expected at most {}", registers(t), most_registers(t));
@@ -363,6 +373,7 @@ double group_cycles(const GroupTile& t, const ProductShape& s, const ir::GpuTarg
   TileWork work;
   work.tiles =
       s.batch * ceil_div(std::max<int64_t>(s.rows, 1), t.rows) * ceil_div(std::max<int64_t>(s.columns, 1), t.columns);
+  const int64_t rounds = ceil_div(work.tiles, std::max(gpu.multiprocessors, 1));
   work.steps = ceil_div(depth, kDepth);
   work.threads = block_threads(t);
   work.registers = t.roles ? kRegisters / block_threads(t) : registers(t);
@@ -372,13 +383,17 @@ double group_cycles(const GroupTile& t, const ProductShape& s, const ir::GpuTarg
   work.step = static_cast<double>(kDepth) * std::max(area / kProducts, (reads + lines) * 2 / kSharedCycle);
   work.rest = area * 2 / 32;
   const double l2 = static_cast<double>(work.tiles) * (static_cast<double>(depth) * lines + area) * 2 / kL2Bytes;
-  return std::max(busy_cycles(work, gpu), l2);
+  // A block that follows another one begins with an empty ring; one that goes on has the first steps of its next tile.
+  const double begin = t.roles && !t.persistent ? kBegin * static_cast<double>(rounds - 1) : 0;
+  return std::max(busy_cycles(work, gpu), l2) + begin;
 }
 
 std::vector<GroupTile> ranked_group_tiles(const ProductShape& shape, const ir::GpuTarget& gpu) {
-  std::vector<double> cycles;
-  for (const GroupTile& t : group_tiles()) cycles.push_back(group_cycles(t, shape, gpu));
-  return ranked(group_tiles(), cycles);
+  const auto others = [](GroupTile t) {
+    t.persistent = true;
+    return std::vector<GroupTile>(t.roles ? 1 : 0, t);
+  };
+  return ranked_at_best(group_tiles(), others, [&](const GroupTile& t) { return group_cycles(t, shape, gpu); });
 }
 
 }  // namespace lathe::search

@@ -16,8 +16,9 @@ namespace lathe::search {
 // and so many steps lie in shared memory.
 struct GroupTile {
   int64_t rows = 0, columns = 0, group_columns = 0, stages = 0;
-  int64_t raster = 0;  // so many tiles below each other come before those beside them; 0: those of a row do
-  bool roles = false;  // four warps more ask for the boxes, and the groups only multiply
+  int64_t raster = 0;       // so many tiles below each other come before those beside them; 0: those of a row do
+  bool roles = false;       // four warps more ask for the boxes, and the groups only multiply
+  bool persistent = false;  // with roles: a block goes through several tiles
 
   // That multiply.
   int64_t threads() const { return rows / 64 * (columns / group_columns) * 128; }

@@ -28,6 +28,7 @@ bool EmulatedKernel::open(std::string_view code, const std::string& name) {
   const auto find = [&](const std::string& symbol) { return dlsym(library, symbol.c_str()); };
   entry_ = reinterpret_cast<void (*)(const void*)>(find(name));
   block_ = static_cast<long long*>(find("lt_block_number"));
+  blocks_ = static_cast<long long*>(find("lt_block_count"));
   thread_ = static_cast<long long*>(find("lt_thread_number"));
   accesses_ = static_cast<long long*>(find("lt_accesses"));
   misaligned_ = static_cast<int*>(find("lt_misaligned"));
@@ -52,7 +53,8 @@ bool EmulatedKernel::open(std::string_view code, const std::string& name) {
   start_box_ = static_cast<void (**)(void*, const void*, const void*, int, const int*)>(find("lt_start_box"));
   const auto* threads = static_cast<const int*>(find(name + "_threads"));
   const auto* bytes = static_cast<const unsigned long*>(find(name + "_args"));
-  if (entry_ == nullptr || block_ == nullptr || threads == nullptr || bytes == nullptr) return false;
+  if (entry_ == nullptr || block_ == nullptr || blocks_ == nullptr || threads == nullptr || bytes == nullptr)
+    return false;
   threads_ = *threads;
   arg_bytes_ = *bytes;
   return true;
@@ -92,6 +94,7 @@ std::string EmulatedKernel::run(unsigned blocks, unsigned threads, const void* a
   std::fill(accesses_, accesses_ + 8, 0);
   *misaligned_ = 0;
   std::string why;
+  *blocks_ = blocks;
   const std::vector<int> turns = ordered(threads);
   BlockRun::Stacks stacks;
   for (const int b : ordered(blocks)) {

@@ -38,7 +38,7 @@ class EmulatedKernel {
 
  private:
   void (*entry_)(const void*) = nullptr;
-  long long *block_ = nullptr, *thread_ = nullptr, *accesses_ = nullptr;
+  long long *block_ = nullptr, *blocks_ = nullptr, *thread_ = nullptr, *accesses_ = nullptr;
   int* misaligned_ = nullptr;
   void (**wait_barrier_)(int) = nullptr;
   float (**wait_shuffle_)(float, int) = nullptr;

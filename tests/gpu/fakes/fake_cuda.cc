@@ -193,6 +193,7 @@ FAKE int cuLaunchKernel(void* function, unsigned blocks, unsigned blocks_y, unsi
       threads != static_cast<unsigned>(kernel.threads()))
     return kInvalidValue;
   f.last_stream = stream;
+  f.last_blocks = blocks;
   kernel.ask_for_shared(static_cast<int>(shared));
   if (const int error = f.fail_launch; error != 0) {
     f.fail_launch = 0;

@@ -14,6 +14,7 @@ struct FakeCuda {
   int start = 0;                 // what cuInit says
   int version = 12040;
   void* last_stream = nullptr;
+  unsigned last_blocks = 0;
 };
 
 }  // namespace lathe::test

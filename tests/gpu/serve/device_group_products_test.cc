@@ -10,7 +10,8 @@ namespace {
 
 constexpr uint32_t kTypes[] = {LATHE_DTYPE_BF16, LATHE_DTYPE_F16};
 constexpr lathe_hint kMany = {300, 1}, kBoxes = {304, 1},  // of lines that begin at multiples of 16 bytes
-    kRoles = {2048, 1};                                    // so many that some warps only ask for boxes
+    kRoles = {2048, 1},                                    // so many that some warps only ask for boxes
+    kPersistent = {4096, 1};                               // that blocks go through several tiles
 float ulp_of(uint32_t type) { return type == LATHE_DTYPE_BF16 ? 0.0079f : 0.00098f; }
 
 struct Turned {
@@ -106,6 +107,19 @@ TEST(DeviceGroupProducts, ByRoles) {
     expect_product(ctx.get(), graph.get(), kernel.get(), type, turned, 0, 264, 64, batch);
     expect_product(ctx.get(), graph.get(), kernel.get(), type, turned, 1032, 520, 72, batch);
   }
+}
+
+// As many blocks as there are multiprocessors go through more tiles, and those of no use are left out.
+TEST(DeviceGroupProducts, ByBlocksThatGoOn) {
+  const auto ctx = gpu_context();
+  const auto graph = product(ctx.get(), LATHE_DTYPE_BF16, {false, true}, 0, &kPersistent);
+  const auto kernel = served_on_device(ctx.get(), graph.get());
+  ASSERT_NE(kernel, nullptr);
+  expect_product(ctx.get(), graph.get(), kernel.get(), LATHE_DTYPE_BF16, {false, true}, 129, 17160, 72);
+  EXPECT_EQ(fake_gpu().state.last_blocks, 132u);
+  for (const int64_t k : {0, 1, 200})
+    expect_product(ctx.get(), graph.get(), kernel.get(), LATHE_DTYPE_BF16, {false, true}, 136, 264, k);
+  EXPECT_LT(fake_gpu().state.last_blocks, 132u);
 }
 
 TEST(DeviceGroupProducts, DISABLED_ServesWhatIsStored) {

@@ -16,20 +16,28 @@ namespace {
 
 struct Form {
   std::string name, text;
-  size_t first;  // of every other tile
+  size_t first, step;  // of tiles
 };
-const Form kForms[] = {{"terms_last", tensor_product("bf16", false, true), 0},
-                       {"as_given", tensor_product("bf16", false, false), 1},
-                       {"turned", tensor_product("f16", true, true), 1},
-                       {"fused", kTensorFused, 0}};
+const Form kForms[] = {{"terms_last", tensor_product("bf16", false, true), 0, 2},
+                       {"as_given", tensor_product("bf16", false, false), 1, 2},
+                       {"turned", tensor_product("f16", true, true), 1, 2},
+                       {"epilogue", kTensorEpilogue, 3, 8},
+                       {"fused", kTensorFused, 0, 2}};
 class GroupMatrix : public CountedKernels<testing::TestWithParam<Form>> {};
 
 TEST_P(GroupMatrix, CompilesAsPredicted) {
   const ir::GpuTarget target = *ir::find_gpu_target("h200");
   const search::GeneralKernel general = search::general_kernel(kernel_of(GetParam().text));
   std::vector<search::GroupTile> tiles;
-  for (size_t i = GetParam().first; i < search::group_tiles().size(); i += 2) tiles.push_back(search::group_tiles()[i]);
-  for (const bool roles : {false, true}) tiles.push_back({128, 256, 256, 4, 8, roles});  // in groups
+  for (size_t i = GetParam().first; i < search::group_tiles().size(); i += GetParam().step) {
+    tiles.push_back(search::group_tiles()[i]);
+    if (!tiles.back().roles) continue;  // the same of blocks that go through several
+    tiles.push_back(tiles.back());
+    tiles.back().persistent = true;
+  }
+  for (const bool roles : {false, true}) {  // in groups
+    if (GetParam().step == 2) tiles.push_back({128, 256, 256, 4, 8, roles, roles});
+  }
   for (const search::GroupTile& t : tiles) {
     if (t.stages > 0 && GetParam().text == kTensorFused) continue;  // it makes a factor
     const auto made = search::hopper_schedule(general, t);

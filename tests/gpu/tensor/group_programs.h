@@ -45,9 +45,9 @@ inline void add(ir::Expr& e, int64_t n) { e = e + ir::Expr(n); }
 constexpr double kGroupBound = 1.0 / 128;
 // Of rows, columns and terms that are multiples of 8, so that operands have maps: with more steps than twice the places
 // of a ring, and with fewer than its places.
-inline std::string ring_failure(const jit::DeviceProgram& p, const ir::Kernel& kernel) {
-  const std::string why = failure_of(p, kernel, {{"D0", 72}, {"D1", 64}, {"D2", 424}}, kGroupBound);
-  return why.empty() ? failure_of(p, kernel, {{"D0", 72}, {"D1", 64}, {"D2", 128}}, kGroupBound) : why;
+inline std::string ring_failure(const jit::DeviceProgram& p, const ir::Kernel& kernel, int64_t rows = 72) {
+  const std::string why = failure_of(p, kernel, {{"D0", rows}, {"D1", 64}, {"D2", 424}}, kGroupBound);
+  return why.empty() ? failure_of(p, kernel, {{"D0", rows}, {"D1", 64}, {"D2", 128}}, kGroupBound) : why;
 }
 
 }  // namespace lathe::test

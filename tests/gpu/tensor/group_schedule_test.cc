@@ -104,6 +104,41 @@ TEST(GroupSchedule, RolesOnTheEmulator) {
   RecordProperty("emulated", emulated);
 }
 
+// Two blocks go through all tiles, of which some are none.
+TEST(GroupSchedule, PersistentOnTheEmulator) {
+  int emulated = 0;
+  const Kernel naive = kernel_of(tensor_product("bf16", false, true));
+  const GeneralKernel general = general_kernel(naive);
+  for (const int64_t raster : {0, 2}) {
+    const auto made = hopper_schedule(general, GroupTile{64, 64, 64, 3, raster, true, true});
+    for (const SymbolValues& s : {SymbolValues{{"M", 168}, {"N", 136}, {"K", 72}},
+                                  {{"M", 320}, {"N", 65}, {"K", 130}},
+                                  {{"M", 8}, {"N", 200}, {"K", 0}},
+                                  {{"M", 1}, {"N", 1}, {"K", 1}}}) {
+      test::expect_values_kept(naive, general, made, s, kBf16);
+      test::expect_as_interpreted(made->kernel, sizes_of(general, s), kBf16);
+      emulated += 8;
+    }
+  }
+  RecordProperty("emulated", emulated);
+}
+
+// What is fused behind a product, at edges of tiles.
+TEST(GroupSchedule, FusedBehindRolesOnTheEmulator) {
+  int emulated = 0;
+  const Kernel naive = kernel_of(test::kTensorEpilogue);
+  const GeneralKernel general = general_kernel(naive);
+  for (const bool persistent : {false, true}) {
+    const auto made = hopper_schedule(general, GroupTile{64, 64, 64, 3, 0, true, persistent});
+    const SymbolValues s =
+        persistent ? SymbolValues{{"M", 67}, {"N", 69}, {"K", 139}} : SymbolValues{{"M", 63}, {"N", 72}, {"K", 8}};
+    test::expect_values_kept(naive, general, made, s, kBf16);
+    test::expect_as_interpreted(made->kernel, sizes_of(general, s), kBf16);
+    emulated += 8;
+  }
+  RecordProperty("emulated", emulated);
+}
+
 // Tiles below each other come one after the other, in groups of which the last may have fewer.
 TEST(GroupSchedule, TilesInGroups) {
   const Kernel naive = kernel_of(tensor_product("bf16", false, true));
@@ -189,6 +224,29 @@ TEST(GroupTiles, AreFirstOnHopperWhereThereAreManyRowsAndColumns) {
   EXPECT_FALSE(proposed(1024, 1016));
 }
 
+// Blocks go through several tiles where there are more of these than multiprocessors; the same tile without is next.
+TEST(GroupTiles, BlocksGoOnWhereThereAreMoreTilesThanMultiprocessors) {
+  const GeneralKernel general = general_kernel(kernel_of(tensor_product("bf16", false, true)));
+  const ir::GpuTarget h200 = *ir::find_gpu_target("h200");
+  const auto tiles = [&](int64_t m, int64_t n) {
+    return group_tiles_of(general, sizes_of(general, {{"M", m}, {"N", n}, {"K", 4096}}), h200).value();
+  };
+  for (const int64_t m : {1024, 1536, 2048, 4096, 8192}) {
+    for (const GroupTile& t : tiles(m, 2048)) {
+      const int64_t all = (m + t.rows - 1) / t.rows * ((2048 + t.columns - 1) / t.columns);
+      EXPECT_TRUE(!t.persistent || (t.roles && all > h200.multiprocessors)) << m;
+    }
+    const GroupTile first = tiles(m, 2048)[0], second = tiles(m, 2048)[1];
+    const bool more =
+        (m + first.rows - 1) / first.rows * ((2048 + first.columns - 1) / first.columns) > h200.multiprocessors;
+    EXPECT_EQ(first.persistent, first.roles && more) << m;
+    EXPECT_EQ(second.rows == first.rows && second.columns == first.columns && second.roles && !second.persistent,
+              first.persistent)
+        << m;
+  }
+  EXPECT_TRUE(tiles(8192, 8192)[0].persistent);
+}
+
 TEST(GroupTiles, RefusesWhatNoGpuRuns) {
   const auto why = [](const GroupTile& t) { return std::string(check_tile(t).message()); };
   EXPECT_THAT(why({0, 64, 64}), HasSubstr("without elements"));
@@ -205,7 +263,8 @@ TEST(GroupTiles, RefusesWhatNoGpuRuns) {
   EXPECT_THAT(why({128, 32, 32, 3}), HasSubstr("boxes of 128 rows and 32 columns"));
   EXPECT_THAT(why({128, 128, 128, 0, 0, true}), HasSubstr("roles of 2 groups with 0 stages"));
   EXPECT_THAT(why({256, 128, 128, 4, 0, true}), HasSubstr("roles of 4 groups with 4 stages, expected at most 3"));
-  EXPECT_THAT(why({192, 256, 256, 3, 0, true}), HasSubstr("176 registers of a thread, expected at most 160"));
+  EXPECT_THAT(why({192, 256, 256, 3, 0, true}), HasSubstr("176 registers of a thread, expected at most 152"));
+  EXPECT_THAT(why({128, 256, 256, 4, 0, false, true}), HasSubstr("several tiles, expected roles in them"));
   EXPECT_THAT(why({128, 256, 256, 5}), HasSubstr("bytes of shared memory"));
   EXPECT_THAT(std::string(hopper_schedule(general_kernel(kernel_of(test::kTensorFused)), GroupTile{128, 128, 128, 3})
                               .status()

@@ -41,7 +41,7 @@ TEST(RoleCode, IsWrittenOut) {
   EXPECT_THAT(text, ContainsRegex("          await e0\\[.*\\] parity .*\n          expect 49152 bytes in f0\\[.*\\]\n"
                                   "          box s"));
   EXPECT_THAT(text, HasSubstr("  others with 232 registers:\n"));
-  EXPECT_THAT(text, ContainsRegex("await products 0\n      if thread % 32 == 0:\n        arrive e0\\["));
+  EXPECT_THAT(text, ContainsRegex("await products 1\n      if .*thread % 32 == 0.*:\n        arrive e0\\["));
   EXPECT_EQ(count_of(m.program, Kind::barrier), 1);
   const std::string code = jit::cuda_text(m.program, "lathe_leaf");
   for (const char* line : {"if (lt_thread() >= 256) {\n    lt_fewer_registers<40>();", "lt_more_registers<232>();"})
@@ -153,7 +153,7 @@ TEST(RoleCode, PlantedMistakesAreFound) {
            if (!std::exchange(done, true)) std::swap(list[i], list[i + 1]);
          });
        }},
-      {"products are still on their way", [](DeviceProgram& p) { find(p, Kind::await_products, 0)->groups = 1; }},
+      {"products are still on their way", [](DeviceProgram& p) { ++find(p, Kind::await_products, 0)->groups; }},
       {"too few bytes", [](DeviceProgram& p) { find(p, Kind::expect, 0)->bytes /= 2; }},
       {"half of the fillers arrive",
        [](DeviceProgram& p) {

@@ -28,5 +28,13 @@ inline const char kTensorFused[] =
     "  for t < 2 [batch]:\n    for m < M [m]:\n      for n < N [n]:\n        c[t, m, n] = 0.0\n        for k < K [k]:\n"
     "          c[t, m, n] += f32(a[t, m, k]) * f32(b[k, n])\n"
     "        y[t, m, n] = bf16(max(c[t, m, n] + f32(e[n]), 0.0) + f32(z[t, m, n]))\n";
+// Of given operands, in batches: a bias, an activation, a residual, and another type of results.
+inline const char kTensorEpilogue[] =
+    "kernel epilogue(a: bf16[2, M, K] in, b: bf16[N, K] in, e: f32[N] in, z: bf16[2, M, N] in, y: f16[2, M, N] out) "
+    "family matmul where M in 0..5000, N in 0..5000, K in 0..5000\n"
+    "  c: f32[2, M, N] heap\n"
+    "  for t < 2 [batch]:\n    for m < M [m]:\n      for n < N [n]:\n        c[t, m, n] = 0.0\n        for k < K [k]:\n"
+    "          c[t, m, n] += f32(a[t, m, k]) * f32(b[n, k])\n"
+    "        y[t, m, n] = f16(max(c[t, m, n] + e[n], 0.0) + f32(z[t, m, n]))\n";
 
 }  // namespace lathe::test

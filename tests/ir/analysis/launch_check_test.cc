@@ -58,6 +58,17 @@ TEST(LaunchCheck, Refuses) {
   EXPECT_EQ(verdict(role("  for g < 1 @grid:\n    for h < 1:\n      ", "2")),
             "launch: @role scope r runs 2 times, expected once");
   EXPECT_EQ(verdict(role("  for g < 1 @grid:\n    for h < 1:\n      ", "1")), "ok");
+  const auto persistent = [](const std::string& around, const char* times) {
+    return around + "for r < " + times +
+           " @persistent:\n        for a < N:\n          for b < M:\n            y[a, b] = x[a, b]\n";
+  };
+  EXPECT_EQ(verdict(persistent("  for g < 1:\n    for h < 1:\n      ", "1")),
+            "launch: @persistent scope r does not stand inside @grid scopes alone");
+  EXPECT_EQ(verdict(persistent("  for g < 1 @grid:\n    for h < 1:\n      ", "1")),
+            "launch: @persistent scope r does not stand inside @grid scopes alone");
+  EXPECT_EQ(verdict(persistent("  for g < 1 @grid:\n    for h < 1 @grid:\n      ", "2")),
+            "launch: @persistent scope r runs 2 times, expected once");
+  EXPECT_EQ(verdict(persistent("  for g < 1 @grid:\n    for h < 1 @grid:\n      ", "1")), "ok");
   // A warp's instruction is a GPU's.
   const auto copied = [](const char* mark) {
     return std::string("  for g < 1") + mark +

@@ -150,7 +150,7 @@ Kernel reversed(const Kernel& kernel) {
 
 namespace {
 using Random = std::mt19937_64;
-constexpr double kCancelled = 10;  // the sums of a few cells may cancel, what they lose does not
+constexpr double kCancelled = 50;  // the sums of a few cells may cancel, what they lose does not
 size_t below(Random& random, size_t n) { return static_cast<size_t>(random() % n); }
 
 SymbolValues random_symbols(const Kernel& kernel, Random& random) {
