@@ -1,6 +1,6 @@
 // Proofs of a <= b for all values in range. The goal is p >= 0 for a canonical sum p. Steps, until the interval of p
 // settles it:
-//   -q*min(a, b), q >= 0   one branch suffices          q*min(a, b)   both branches must hold       (max mirrored)
+//   q*min(a, b), q >= 0    both branches must hold      -q*min(a, b)   one branch suffices, after that   (max mirrored)
 //   q*x[..], x an input    its least value if q >= 0, its largest (symbolic) if q <= 0, both if unknown
 //   q*i, i innermost       i := 0 if q >= 0, i := extent - 1 (symbolic, else the largest value) if q <= 0, both if
 //                          unknown
@@ -28,8 +28,10 @@ class Prover {
     if (p.is_constant()) return false;
     // A loop that an input ends may never run, whatever the interval of its iterator says.
     if (v.hi < 0 && find(p, [&](const Expr& a) { return runs_to_loaded(a); }) == nullptr) return false;
-    if (const Expr* atom = find(p, [](const Expr& a) { return a->op == Op::k_min || a->op == Op::k_max; })) {
-      return split_lattice(p, *atom);
+    if (const Expr* atom = find(p, is_lattice)) {
+      // First what loses nothing.
+      const Expr* both = find(p, [&](const Expr& a) { return is_lattice(a) && needs_both(p, a); });
+      return split_lattice(p, both != nullptr ? *both : *atom);
     }
     // Iterators that run as far as an input says, before that input.
     const bool runs = find(p, [&](const Expr& a) { return runs_to_loaded(a); }) != nullptr;
@@ -116,13 +118,18 @@ class Prover {
     return v.hi <= 0 ? Sign::negative : Sign::unknown;
   }
 
+  static bool is_lattice(const Expr& a) { return a->op == Op::k_min || a->op == Op::k_max; }
+  static Sign one_suffices(const Expr& lattice) { return lattice->op == Op::k_min ? Sign::negative : Sign::positive; }
+  bool needs_both(const Poly& p, const Expr& lattice) const {
+    const Split s = split_atom(p, lattice);
+    return s.linear && sign(s.coef) != one_suffices(lattice);
+  }
   bool split_lattice(const Poly& p, const Expr& atom) {
     const Split s = split_atom(p, atom);
     if (!s.linear) return false;
     const Poly a = canonical(add(s.rest, mul(s.coef, canon_.poly(atom->args[0]))));
     const Poly b = canonical(add(s.rest, mul(s.coef, canon_.poly(atom->args[1]))));
-    const Sign q = sign(s.coef);
-    if (q == (atom->op == Op::k_min ? Sign::negative : Sign::positive)) return nonnegative(a) || nonnegative(b);
+    if (sign(s.coef) == one_suffices(atom)) return nonnegative(a) || nonnegative(b);
     return nonnegative(a) && nonnegative(b);
   }
 

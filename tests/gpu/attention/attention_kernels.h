@@ -9,7 +9,9 @@ namespace lathe::test {
 struct AttentionText {
   const char* type = "bf16";
   int64_t heads = 8, kept = 2, depth = 128, columns = 128;
-  bool causal = true, window = false, lengths = false, pages = false;
+  bool causal = true;
+  int64_t window = 0;  // 0: none
+  bool lengths = false, pages = false;
   enum class Mask { none, queries, heads, keys } mask = Mask::none;  // what has numbers of its own, beside each key
 };
 
@@ -18,10 +20,10 @@ inline std::string attention_text(const AttentionText& a) {
   const bool lengths = a.lengths || a.pages;
   const std::string held = lengths ? "i64(lengths[t0])" : "T", room = a.pages ? "16*N" : "T", t = a.type;
   const std::string end = a.causal ? fmt::format("i - S + {} + 1", held) : held;
-  const std::string first = a.window ? fmt::format("max(0, {} - 9)", end) : "0";
-  const std::string seen = a.window ? fmt::format("{} - {}", end, first) : end;
+  const std::string first = a.window > 0 ? fmt::format("max(0, {} - {})", end, a.window) : "0";
+  const std::string seen = a.window > 0 ? fmt::format("{} - {}", end, first) : end;
   const std::string of = a.kept == a.heads ? "t1" : a.kept == 1 ? "0" : fmt::format("t1 // {}", a.heads / a.kept);
-  const auto key = [&](const char* j) { return a.window ? fmt::format("{} + {}", j, first) : std::string(j); };
+  const auto key = [&](const char* j) { return a.window > 0 ? fmt::format("{} + {}", j, first) : std::string(j); };
   const std::string rows = a.pages ? fmt::format("P, {}, 16", a.kept) : fmt::format("B, {}, T", a.kept);
   std::string out =
       fmt::format("kernel attention(q: {0}[B, {1}, S, {2}] in, k: {0}[{3}, {2}] in, v: {0}[{3}, {4}] in, ", t, a.heads,
