@@ -57,7 +57,9 @@ class Writer {
     copy("q_s", depth(), t_.rows);
     copy("k_s", depth(), t_.keys);
     copy("v_s", columns(), t_.keys);
-    if (t_.stages > 1) list_.move("pipeline {} after=1 stages={}", b_, t_.stages);
+    // One line of a mask goes ahead with keys and values.
+    const int after = mask_ && !mask_has_rows() ? 2 : 1;
+    if (t_.stages > 1) list_.move("pipeline {} after={} stages={}", b_, after, t_.stages);
     if (t_.part > 0) put_together();
     return list_.finish();
   }
@@ -184,10 +186,10 @@ class Writer {
     if (t_.part == 0) list_.move("move_to_register {} {}", p_.inverse(), results());
   }
 
-  // Whether rows of a tile have their own; else it is one line for all of them.
+  // Whether rows of a tile have their own; else it is one line for all of them. Its last dimension is keys.
   bool mask_has_rows() const {
     const std::string& rows = t_.heads ? p_.heads.back()->iter : p_.row->iter;
-    return std::any_of(mask_->args.begin(), mask_->args.end(), [&](const Expr& e) { return uses(e, rows); });
+    return std::any_of(mask_->args.begin(), mask_->args.end() - 1, [&](const Expr& e) { return uses(e, rows); });
   }
   // All tiles are computed alike.
   void pad() {
@@ -404,8 +406,6 @@ Status check_tile(const AttentionTile& tile, const Kernel& kernel, const Attenti
   if (tile.split && kernel.find_buffer("v")->type != DType::bf16)
     return unsupported("weights of values that are not bf16 in three numbers");
   if (tile.heads && heads_of_group(p) == 1) return unsupported("tiles of heads, each of which has keys of its own");
-  // What runs ahead of the mask's loads leaves them in a loop of which they are not proven to stay inside.
-  if (tile.stages > 1 && load_of_mask(kernel, p)) return unsupported("{} stages with a mask", tile.stages);
   const int64_t most = most_keys_seen(kernel, p);
   const Expr& first = p.scores->body[0].index.back();
   const int64_t seen = most + (!tile.heads && uses(first, p.row->iter) ? tile.rows - 1 : 0);

@@ -46,7 +46,7 @@ ir::Result<AttentionParts> tensor_parts(const GeneralKernel& general);
 // Of the mask that is added to scores; null: there is none.
 ir::Expr load_of_mask(const ir::Kernel& kernel, const AttentionParts& p);
 // INVALID, naming the rule: whole warps, squares of 16 x 16, shared memory of some GPU, parts of heads alone.
-// UNSUPPORTED: not with that attention. A mask takes one stage, a window more keys than the stages have.
+// UNSUPPORTED: not with that attention. A window takes more keys than the stages have.
 ir::Status check_tile(const AttentionTile& tile, const ir::Kernel& kernel, const AttentionParts& p);
 // By such a tile.
 ir::Result<Scheduled> tensor_attention(const GeneralKernel& general, const AttentionTile& tile);

@@ -4,6 +4,7 @@
 
 #include <map>
 
+#include "search/cut/safe_kernel.h"
 #include "search/gpu/attention/attention_tiles.h"
 #include "search/gpu/choice/device_candidates.h"
 #include "tests/gpu/attention/tensor_attentions.h"
@@ -87,6 +88,35 @@ TEST(AttentionChoice, MasksAndWindows) {
   }
   // A window smaller than the least tile has a Schedule, too.
   EXPECT_EQ(best({"bf16", 32, 8, 128, 128, true, 9}, {32, 1, 8192}).knobs.count("heads"), 0u);
+}
+
+// Depths and columns that are no whole squares, or too many, and groups of any size have a Schedule as well.
+TEST(AttentionChoice, EveryHeadAndGroupIsServed) {
+  const auto expect_served = [](const AttentionText& a, const Calls& calls) {
+    SCOPED_TRACE(testing::Message() << a.heads << " heads of " << a.kept << ", " << a.depth << " to " << a.columns);
+    const GeneralKernel general = general_attention(a);
+    const auto made = device_schedule(general, sizes_at(general, calls), gpu("h200"), ir::kBf16Dots);
+    ASSERT_TRUE(made.ok()) << made.status().to_string();
+    const bool squares = a.depth % 16 == 0 && a.columns % 16 == 0 && std::max(a.depth, a.columns) <= 256;
+    if (!squares) EXPECT_EQ(made->schedule.recipe, "attention.1");
+    const ir::Status safe = check_safe(general.kernel, made->kernel);
+    EXPECT_TRUE(safe.ok()) << safe.to_string();
+    const auto cut = cut_launches(made->kernel);
+    ASSERT_TRUE(cut.ok()) << cut.status().to_string();
+    for (const ir::Leaf& leaf : cut->leaves) {
+      const auto program = jit::lower_device(leaf);
+      EXPECT_TRUE(program.ok()) << program.status().to_string();
+    }
+  };
+  const Calls prompt = {1, 1024, 1024}, decode = {8, 1, 4096};
+  for (const int64_t depth : {1, 7, 17, 61, 80, 127, 129, 240, 256, 257}) {
+    for (const Calls& calls : {prompt, decode}) expect_served({"bf16", 8, 2, depth, depth, true, 0, true}, calls);
+  }
+  expect_served({"f16", 16, 1, 576, 512, true, 0, true}, decode);
+  expect_served({"bf16", 6, 2, 256, 31, true, 0, true}, prompt);
+  for (const int64_t group : {1, 3, 7, 13, 17, 71}) {
+    for (const int64_t kept : {1, 3}) expect_served({"bf16", group * kept, kept, 64, 64, true, 0, true}, decode);
+  }
 }
 
 // Values of f16 have no numbers that a weight is a sum of.

@@ -94,6 +94,18 @@ TEST(Bounds, AWindowEndsWhereItsKeysDo) {
   EXPECT_FALSE(proves_lt(16 * i("k") + i("e") + 1 + max(0, s("N") - 40), s("N"), r));
 }
 
+// A part of 48 keys that there is has a block of 16 at least.
+TEST(Bounds, WhatThereIsOfHasABlock) {
+  Ranges r;
+  r.set("N", {0, 4096});
+  r.enter(make_scope("p", ceildiv(s("N"), 48), {}));
+  const Expr part = min(48, s("N") - 48 * i("p"));
+  EXPECT_TRUE(proves_le(16, 16 * ceildiv(part, 16), r));
+  EXPECT_FALSE(proves_le(17, 16 * ceildiv(part, 16), r));
+  EXPECT_FALSE(proves_le(16, 16 * ceildiv(part - 1, 16), r));
+  EXPECT_FALSE(proves_le(16, 16 * floordiv(part, 16), r));
+}
+
 TEST(Bounds, TwoLevelsOfMaskedTails) {
   Ranges r;
   r.set("N", {0, 100000});
