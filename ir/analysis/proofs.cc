@@ -1,11 +1,11 @@
 // Proofs of a <= b for all values in range. The goal is p >= 0 for a canonical sum p. Steps, until the interval of p
 // settles it:
-//   -q*min(a, b), q >= 0   one branch suffices          q*min(a, b)   both branches must hold       (max mirrored)
+//   q*min(a, b), q >= 0    both branches must hold      -q*min(a, b)   one branch suffices, after that   (max mirrored)
 //   q*x[..], x an input    its least value if q >= 0, its largest (symbolic) if q <= 0, both if unknown
 //   q*i, i innermost       i := 0 if q >= 0, i := extent - 1 (symbolic, else the largest value) if q <= 0, both if
 //                          unknown
-//   q*(x // d)             0 if q >= 0 and x >= 0 suffice; else multiply by d: d*(x // d) in [x - d + 1, x], exactly
-//                          where q is 1 or -1; ceildiv and mod alike
+//   q*(x // d)             0 if q >= 0 and x >= 0 suffice, 1 of a ceildiv if x >= 1 does; else multiply by d:
+//                          d*(x // d) in [x - d + 1, x], exactly where q is 1 or -1; ceildiv and mod alike
 //   q*N, N a symbol        its smallest, largest value by the sign of q
 // Sound and incomplete: a budget bounds the work. Does not use facts such as `extent >= 1 inside a scope`.
 #include <algorithm>
@@ -28,8 +28,10 @@ class Prover {
     if (p.is_constant()) return false;
     // A loop that an input ends may never run, whatever the interval of its iterator says.
     if (v.hi < 0 && find(p, [&](const Expr& a) { return runs_to_loaded(a); }) == nullptr) return false;
-    if (const Expr* atom = find(p, [](const Expr& a) { return a->op == Op::k_min || a->op == Op::k_max; })) {
-      return split_lattice(p, *atom);
+    if (const Expr* atom = find(p, is_lattice)) {
+      // First what loses nothing.
+      const Expr* both = find(p, [&](const Expr& a) { return is_lattice(a) && needs_both(p, a); });
+      return split_lattice(p, both != nullptr ? *both : *atom);
     }
     // Iterators that run as far as an input says, before that input.
     const bool runs = find(p, [&](const Expr& a) { return runs_to_loaded(a); }) != nullptr;
@@ -116,13 +118,18 @@ class Prover {
     return v.hi <= 0 ? Sign::negative : Sign::unknown;
   }
 
+  static bool is_lattice(const Expr& a) { return a->op == Op::k_min || a->op == Op::k_max; }
+  static Sign one_suffices(const Expr& lattice) { return lattice->op == Op::k_min ? Sign::negative : Sign::positive; }
+  bool needs_both(const Poly& p, const Expr& lattice) const {
+    const Split s = split_atom(p, lattice);
+    return s.linear && sign(s.coef) != one_suffices(lattice);
+  }
   bool split_lattice(const Poly& p, const Expr& atom) {
     const Split s = split_atom(p, atom);
     if (!s.linear) return false;
     const Poly a = canonical(add(s.rest, mul(s.coef, canon_.poly(atom->args[0]))));
     const Poly b = canonical(add(s.rest, mul(s.coef, canon_.poly(atom->args[1]))));
-    const Sign q = sign(s.coef);
-    if (q == (atom->op == Op::k_min ? Sign::negative : Sign::positive)) return nonnegative(a) || nonnegative(b);
+    if (sign(s.coef) == one_suffices(atom)) return nonnegative(a) || nonnegative(b);
     return nonnegative(a) && nonnegative(b);
   }
 
@@ -171,7 +178,10 @@ class Prover {
       if (nonnegative(canonical(add(s.rest, mul(s.coef, top))))) return true;
       return interval_of(x, ranges_).lo >= 0 && nonnegative(canonical(add(s.rest, mul(s.coef, x))));
     }
-    if (up && interval_of_atom(atom, ranges_).lo < 0 && nonnegative(s.rest) && nonnegative(x)) return true;
+    const int64_t lo = up ? interval_of_atom(atom, ranges_).lo : 0;
+    if (lo < 0 && nonnegative(s.rest) && nonnegative(x)) return true;
+    const bool some = lo < 0 && atom->op == Op::k_ceildiv && nonnegative(add(s.rest, s.coef));
+    if (some && nonnegative(add(x, Poly::constant(1), -1))) return true;
     Poly bound = x;  // of d * atom
     const bool exact = d.is_constant() && d.constant_part() > 0 && multiple_of(x, ranges_) % d.constant_part() == 0;
     if (!exact && atom->op == Op::k_floordiv && up) bound = add(x, top, -1);
@@ -209,6 +219,54 @@ bool proves_lt(const Expr& a, const Expr& b, const Ranges& ranges) {
     return proves_lt(a->args[0], Expr(b->ival * a->args[1]->ival), ranges);
   const Canon canon(ranges, false);
   return proves_nonnegative(add(add(canon.poly(b), canon.poly(a), -1), Poly::constant(1), -1), ranges);
+}
+
+// An iterator that can only be 0 is left out of indices, and with it what its scope says: that its extent is at least
+// 1 here.
+static bool runs_once(const Stmt& s, const Ranges& ranges) {
+  return !is_const_int(s.extent) && ranges.find(s.iter).value_or(Interval{}).hi == 0;
+}
+
+// index < size holds where index + extent - 1 < size does.
+static bool ends_inside(const Expr& index, const Expr& size, const Ranges& ranges,
+                        const std::vector<const Stmt*>& scopes) {
+  return std::any_of(scopes.begin(), scopes.end(), [&](const Stmt* s) {
+    return runs_once(*s, ranges) && proves_lt(index + s->extent - Expr(1), size, ranges);
+  });
+}
+
+// What is divided and by how much, where e is ceildiv(x, d), also as (x - 1) // d + 1; null: it is not.
+static std::pair<Expr, int64_t> blocks_of(const Expr& e) {
+  const bool simplified = e->op == Op::k_add && is_const_int(e->args[1], 1) && e->args[0]->op == Op::k_floordiv;
+  const Expr& quotient = simplified ? e->args[0] : e;
+  if ((!simplified && e->op != Op::k_ceildiv) || !is_const_int(quotient->args[1])) return {};
+  return {simplified ? quotient->args[0] + Expr(1) : quotient->args[0], quotient->args[1]->ival};
+}
+// 0 <= index holds where n * (e - 1) <= index does of an n above 0 and an e that is at least 1 because a scope runs.
+static bool begins_after(const Expr& e, const Expr& index, const Ranges& ranges) {
+  if (proves_le(e - Expr(1), index, ranges)) return true;
+  if (const auto [all, size] = blocks_of(e); all) return begins_after(all, index, ranges);
+  if (e->op != Op::k_min) return false;
+  return std::any_of(e->args.begin(), e->args.end(), [&](const Expr& side) {
+    const int64_t size = blocks_of(side).second;
+    return begins_after(side, index, ranges) || (size > 0 && proves_le(Expr(size) * (e - Expr(1)), index, ranges));
+  });
+}
+static bool begins_inside(const Expr& index, const Ranges& ranges, const std::vector<const Stmt*>& scopes) {
+  if (proves_le(Expr(0), index, ranges)) return true;
+  for (const Stmt* s : scopes) {
+    if (ranges.find(s->iter).value_or(Interval{}).hi == 0 && begins_after(s->extent, index, ranges)) return true;
+  }
+  return (index->op == Op::k_min || index->op == Op::k_add || index->op == Op::k_floordiv) &&
+         begins_inside(index->args[0], ranges, scopes) && begins_inside(index->args[1], ranges, scopes);
+}
+
+// Intervals settle most at little cost; the prover knows more of edges.
+bool proves_inside(const Expr& index, const Expr& size, const Ranges& ranges, const std::vector<const Stmt*>& scopes) {
+  const Interval at = interval_of_atom(index, ranges);
+  if (at.lo >= 0 && at.hi < interval_of_atom(size, ranges).lo) return true;
+  if (at.lo < 0 && !begins_inside(index, ranges, scopes)) return false;
+  return proves_lt(index, size, ranges) || ends_inside(index, size, ranges, scopes);
 }
 
 }  // namespace lathe::ir

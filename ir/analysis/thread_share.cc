@@ -2,6 +2,7 @@
 #include "ir/analysis/thread_share.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "ir/analysis/dependence.h"
 #include "ir/analysis/intrinsics.h"
@@ -9,6 +10,12 @@
 #include "ir/core/text_form.h"
 
 namespace lathe::ir {
+
+int64_t threads_of(const Stmt& block, const Ranges& ranges) {
+  const int64_t most = std::max<int64_t>(interval(block.extent, ranges).hi, 1);
+  const auto below = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(most)));
+  return below < most && !is_const_int(block.extent) && proves_le(block.extent, Expr(below), ranges) ? below : most;
+}
 
 int64_t block_threads(const std::vector<Stmt>& body, const Ranges& outer) {
   int64_t most = 1;
@@ -18,7 +25,7 @@ int64_t block_threads(const std::vector<Stmt>& body, const Ranges& outer) {
     ranges.enter(s);
     int64_t own = block_threads(s.body, ranges);
     if (s.mark == Mark::block) {
-      const int64_t extent = std::max<int64_t>(interval(s.extent, outer).hi, 1);
+      const int64_t extent = threads_of(s, outer);
       own = extent > kMostThreads || own > kMostThreads ? kMostThreads + 1 : own * extent;
     }
     most = std::max(most, std::min<int64_t>(own * warp_lanes(s), kMostThreads + 1));
@@ -113,7 +120,7 @@ Result<std::vector<ThreadDim>> thread_share(const Kernel& kernel, const std::str
     Ranges ranges(kernel);
     std::vector<BlockScope> blocks;
     for (const Stmt* s : a.scopes) {
-      const int64_t most = std::max<int64_t>(interval(s->extent, ranges).hi, 1);
+      const int64_t most = s->mark == Mark::block ? threads_of(*s, ranges) : 1;
       ranges.enter(*s);
       if (s->mark == Mark::block) blocks.push_back({s, block_threads(s->body, ranges), most});
     }

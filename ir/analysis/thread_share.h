@@ -18,6 +18,8 @@ struct BlockScope {
   int64_t step = 1, threads = 1;
   bool same_threads(const BlockScope& o) const { return step == o.step && threads == o.threads; }
 };
+// Threads that a @block scope has: its most iterations, or the power of two below where these are proven to suffice.
+int64_t threads_of(const Stmt& block, const Ranges& ranges);
 // The most threads that @block scopes of a body, and a warp's instructions in it, share out between them; more than
 // kMostThreads: too many.
 int64_t block_threads(const std::vector<Stmt>& body, const Ranges& ranges);

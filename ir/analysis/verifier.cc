@@ -384,7 +384,7 @@ class Verifier {
   bool known_inside(const Expr& index, const Expr& size) {
     const bool known = std::any_of(inside_.begin(), inside_.end(),
                                    [&](const auto& k) { return equal(k.first, index) && equal(k.second, size); });
-    if (!known && !proven_inside(index, size)) return false;
+    if (!known && !proves_inside(index, size, ranges_, scopes_)) return false;
     if (!known) inside_.emplace_back(index, size);
     return true;
   }
@@ -393,41 +393,6 @@ class Verifier {
   bool kept_inside(const Expr& index, const Expr& size, const std::vector<Expr>& holding) const {
     if (!fills_ || holding.empty() || !proves_le(Expr(0), index, ranges_)) return false;
     return proves_le(simplify(index - holding[0]->args[0] + holding[0]->args[1], ranges_), size, ranges_);
-  }
-
-  // Intervals settle most at little cost; the prover knows more of edges.
-  bool proven_inside(const Expr& index, const Expr& size) const {
-    const Interval at = interval_of_atom(index, ranges_);
-    if (at.lo >= 0 && at.hi < interval_of_atom(size, ranges_).lo) return true;
-    if (at.lo < 0 && !proves_le(Expr(0), index, ranges_) && !begins_inside(index)) return false;
-    return proves_lt(index, size, ranges_) || runs_inside(index, size);
-  }
-
-  // An iterator that can only be 0 is left out of indices, and with it what its scope says: that its extent is at least
-  // 1 here. So index < size holds where index + extent - 1 < size does.
-  bool runs_inside(const Expr& index, const Expr& size) const {
-    return std::any_of(scopes_.begin(), scopes_.end(), [&](const Stmt* s) {
-      if (is_const_int(s->extent) || ranges_.find(s->iter).value_or(Interval{}).hi != 0) return false;
-      return proves_lt(index + s->extent - Expr(1), size, ranges_);
-    });
-  }
-
-  // The same of 0 <= index, which holds where e - 1 <= index does of an e that is at least 1 because a scope runs.
-  bool begins_inside(const Expr& index) const {
-    const auto runs = [&](auto&& self, const Expr& e) -> bool {
-      if (proves_le(e - Expr(1), index, ranges_)) return true;
-      if (e->op == Op::k_min) return self(self, e->args[0]) || self(self, e->args[1]);
-      if (e->op == Op::k_ceildiv) return is_const_int(e->args[1]) && self(self, e->args[0]);
-      // x // c + 1, a ceildiv that was simplified.
-      return e->op == Op::k_add && is_const_int(e->args[1], 1) && e->args[0]->op == Op::k_floordiv &&
-             is_const_int(e->args[0]->args[1]) && self(self, e->args[0]->args[0] + Expr(1));
-    };
-    if (proves_le(Expr(0), index, ranges_)) return true;
-    for (const Stmt* s : scopes_) {
-      if (ranges_.find(s->iter).value_or(Interval{}).hi == 0 && runs(runs, s->extent)) return true;
-    }
-    return (index->op == Op::k_min || index->op == Op::k_add || index->op == Op::k_floordiv) &&
-           begins_inside(index->args[0]) && begins_inside(index->args[1]);
   }
 
   // The index where what it loads is the least or the largest of its range; null where a range is empty.

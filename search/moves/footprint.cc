@@ -311,6 +311,9 @@ bool surely_le(const Expr& a, const Expr& b, const Ranges& ranges) {
   if (b->op == Op::k_min) return surely_le(a, b->args[0], ranges) && surely_le(a, b->args[1], ranges);
   if (a->op == Op::k_min) return surely_le(a->args[0], b, ranges) || surely_le(a->args[1], b, ranges);
   if (b->op == Op::k_max && (surely_le(a, b->args[0], ranges) || surely_le(a, b->args[1], ranges))) return true;
+  const bool quotients = a->op == b->op && (a->op == Op::k_floordiv || a->op == Op::k_ceildiv) &&
+                         is_const_int(a->args[1]) && a->args[1]->ival > 0 && equal(a->args[1], b->args[1]);
+  if (quotients) return surely_le(a->args[0], b->args[0], ranges);
   // min and max under a sum: move the rest of the sum inside.
   if (a->op != Op::k_add && a->op != Op::k_sub) return false;
   const Expr &x = a->args[0], &y = a->args[1];
@@ -434,13 +437,19 @@ bool covers(const Kernel& kernel, const Access& writes, const Access& reads, siz
     for (size_t j = fixed; j < i; ++j) inner.enter(*writes.scopes[j]);
     if (!surely_le(Expr(1), writes.scopes[i]->extent, inner)) return false;
   }
+  const Ranges each = ranges_at(kernel, reads.scopes);
   for (size_t d = 0; d < w.size(); ++d) {
     if (w[d].whole || !w[d].exact) return false;
     const bool same = equal(w[d].base, r[d].base) && equal(w[d].extent, r[d].extent);
     if (same) continue;
-    if (!surely_le(w[d].base, r[d].base, ranges)) return false;
-    if (!surely_le(simplify(r[d].base + r[d].extent, ranges), simplify(w[d].base + w[d].extent, ranges), ranges))
-      return false;
+    const Expr end = simplify(w[d].base + w[d].extent, ranges);
+    const bool box =
+        surely_le(w[d].base, r[d].base, ranges) && surely_le(simplify(r[d].base + r[d].extent, ranges), end, ranges);
+    if (box) continue;
+    const Expr& index = reads.index[d];  // of which there is no box
+    const bool inside =
+        r[d].whole && surely_le(w[d].base, index, each) && surely_le(simplify(index + Expr(1), each), end, each);
+    if (!inside) return false;
   }
   return true;
 }

@@ -58,7 +58,7 @@ Staged stage_box(const ir::Kernel& kernel, const ir::Buffer& buffer, const std::
 std::optional<int64_t> rise_of(const ir::Expr& e, const std::string& with);
 // Minima and maxima around sums, products with numbers above 0 and quotients by them.
 ir::Expr choices_outside(const ir::Expr& e, const ir::Ranges& ranges);
-// a <= b, looking through min on the left and max on the right.
+// a <= b, looking through min on the left and max on the right, and through quotients by the same number.
 bool surely_le(const ir::Expr& a, const ir::Expr& b, const ir::Ranges& ranges);
 // Is every cell `reads` may touch certainly written by `writes`, in one iteration of their first
 // `fixed` common scopes?

@@ -387,7 +387,7 @@ Status DeviceLowering::block(const Stmt& s, int64_t threads, List& to) {
   if (plan_.waits.count(&s) != 0) {
     LATHE_ASSIGN(const std::vector<Partial> partials, open_partials(s, to));
     if (!whole) guards_.push_back(guard);
-    blocks_.push_back({&s, below, std::max<int64_t>(ir::interval(s.extent, ranges_).hi, 1)});
+    blocks_.push_back({&s, below, ir::threads_of(s, ranges_)});
     ++block_depth_;
     LATHE_RETURN_IF_ERROR(inside(s, [&] { return body(s.body, below, to); }));
     --block_depth_;

@@ -375,7 +375,7 @@ class Planner {
     ir::Ranges ranges(leaf_);
     for (size_t i = 0; i < a.scopes.size(); ++i) {
       const Stmt& s = *a.scopes[i];
-      const int64_t most = std::max<int64_t>(ir::interval(s.extent, ranges).hi, 1);
+      const int64_t most = s.mark == Mark::block ? ir::threads_of(s, ranges) : 1;
       ranges.enter(s);
       if (i >= common && s.mark == Mark::block) out.push_back({&s, ir::block_threads(s.body, ranges), most});
     }

@@ -27,6 +27,7 @@ int64_t registers(const AttentionTile& t, int64_t depth, int64_t columns, bool m
 // What calls have at those sizes.
 struct Work {
   double heads = 1, rows = 1, keys = 1;  // keys that a query sees, on average
+  bool moves = false;                    // each query begins at a key of its own
   int64_t group = 1;                     // heads that share keys
   int64_t most_keys = 1;                 // that any call has
   int64_t depth = 1, columns = 1;
@@ -45,6 +46,8 @@ Work work_of(const Kernel& kernel, const AttentionParts& p, const SymbolValues& 
   const Expr& room = kernel.find_buffer(p.powered())->dims.back();
   w.keys = at(room);
   if (uses(p.scores->extent, p.row->iter)) w.keys = std::max(w.keys - w.rows / 2, 1.0);
+  w.keys = std::min(w.keys, static_cast<double>(most_keys_seen(kernel, p)));
+  w.moves = uses(p.scores->body[0].index.back(), p.row->iter);
   w.masked = static_cast<bool>(load_of_mask(kernel, p));
   w.group = heads_of_group(p);
   w.most_keys = most_keys_seen(kernel, p);
@@ -69,8 +72,8 @@ double cycles(const AttentionTile& t, const Work& w, const GpuTarget& gpu) {
   const double of_warp = keys * factors / 128 + keys * line / 256 + keys / 2 * element +
                          static_cast<double>(w.columns) / 2 + keys * line / 8 / rows * 2;
   const auto all_rows = static_cast<int64_t>(w.rows), all_heads = static_cast<int64_t>(w.heads);
-  const int64_t all_keys = static_cast<int64_t>(w.keys), part = t.part > 0 ? std::min(t.part, all_keys) : all_keys,
-                parts = ceil_div(all_keys, part);
+  const int64_t all_keys = static_cast<int64_t>(w.keys) + (w.moves && !t.heads ? std::min(t.rows, all_rows) : 0),
+                part = t.part > 0 ? std::min(t.part, all_keys) : all_keys, parts = ceil_div(all_keys, part);
   TileWork work;
   work.tiles =
       t.heads ? all_heads / w.group * all_rows * ceil_div(w.group, t.rows) : all_heads * ceil_div(all_rows, t.rows);
@@ -143,7 +146,7 @@ Result<std::vector<AttentionTile>> attention_tiles_of(const GeneralKernel& gener
   std::vector<AttentionTile> tiles;
   std::vector<double> all;
   for (const AttentionTile& tile : tiles_for(work, split)) {
-    const bool fits = (tile.stages == 1 || !work.masked) && check_tile(tile, work.depth, work.columns).ok() &&
+    const bool fits = check_tile(tile, general.kernel, p).ok() &&
                       shared_bytes(tile, work.depth, work.columns) <= most_shared(target) &&
                       registers(tile, work.depth, work.columns, work.masked) <= kMostThreadRegisters;
     if (!fits) continue;

@@ -57,7 +57,9 @@ class Writer {
     copy("q_s", depth(), t_.rows);
     copy("k_s", depth(), t_.keys);
     copy("v_s", columns(), t_.keys);
-    if (t_.stages > 1) list_.move("pipeline {} after=1 stages={}", b_, t_.stages);
+    // One line of a mask goes ahead with keys and values.
+    const int after = mask_ && !mask_has_rows() ? 2 : 1;
+    if (t_.stages > 1) list_.move("pipeline {} after={} stages={}", b_, after, t_.stages);
     if (t_.part > 0) put_together();
     return list_.finish();
   }
@@ -184,10 +186,10 @@ class Writer {
     if (t_.part == 0) list_.move("move_to_register {} {}", p_.inverse(), results());
   }
 
-  // Whether rows of a tile have their own; else it is one line for all of them.
+  // Whether rows of a tile have their own; else it is one line for all of them. Its last dimension is keys.
   bool mask_has_rows() const {
     const std::string& rows = t_.heads ? p_.heads.back()->iter : p_.row->iter;
-    return std::any_of(mask_->args.begin(), mask_->args.end(), [&](const Expr& e) { return uses(e, rows); });
+    return std::any_of(mask_->args.begin(), mask_->args.end() - 1, [&](const Expr& e) { return uses(e, rows); });
   }
   // All tiles are computed alike.
   void pad() {
@@ -366,12 +368,12 @@ Result<AttentionParts> tensor_parts(const GeneralKernel& general) {
   const bool halves = q != nullptr && key != nullptr && v != nullptr && dtype_bytes(q->type) == 2 &&
                       is_float(q->type) && key->type == q->type && v->type == q->type;
   if (!halves) return no("expected queries, keys and values of bf16, or of f16");
-  if (!from_first(p)) return no("expected queries to see keys from the first one on");
   if (!p.clear.empty()) return no("expected sequences of equal lengths");
   const Expr mask = load_of_mask(k, p);
-  const auto of_keys = [&](const Expr& e) { return uses(e, p.scores->iter); };
+  const std::string& key_of = p.scores->iter;
+  const auto of_keys = [&](const Expr& e) { return uses(e, key_of); };
   const bool flat = !mask || (std::count_if(mask->args.begin(), mask->args.end(), of_keys) == 1 &&
-                              mask->args.back()->op == Op::k_iter && of_keys(mask->args.back()));
+                              !uses(simplify(mask->args.back() - iter(key_of)), key_of));
   if (!flat) return no("expected a mask whose last dimension is keys");
   return p;
 }
@@ -380,7 +382,7 @@ int64_t shared_bytes(const AttentionTile& t, int64_t depth, int64_t columns) {
   return 2 * ((t.rows + t.stages * t.keys) * (depth + kHalves) + t.stages * t.keys * (columns + kHalves));
 }
 
-Status check_tile(const AttentionTile& t, int64_t depth, int64_t columns) {
+static Status check_tile(const AttentionTile& t, int64_t depth, int64_t columns) {
   if (t.rows < kSquare || t.rows % kSquare != 0 || t.threads() > kMaxBlockThreads)
     return invalid("{} queries of a block, expected a multiple of {} of at most {} threads", t.rows, kSquare,
                    kMaxBlockThreads);
@@ -399,17 +401,25 @@ Status check_tile(const AttentionTile& t, int64_t depth, int64_t columns) {
   return {};
 }
 
-Result<Scheduled> tensor_attention(const GeneralKernel& general, const AttentionTile& tile) {
-  LATHE_ASSIGN(const AttentionParts p, tensor_parts(general));
+Status check_tile(const AttentionTile& tile, const Kernel& kernel, const AttentionParts& p) {
   LATHE_RETURN_IF_ERROR(check_tile(tile, p.depth->extent->ival, p.columns->extent->ival));
-  if (tile.split && general.kernel.find_buffer("v")->type != DType::bf16)
+  if (tile.split && kernel.find_buffer("v")->type != DType::bf16)
     return unsupported("weights of values that are not bf16 in three numbers");
   if (tile.heads && heads_of_group(p) == 1) return unsupported("tiles of heads, each of which has keys of its own");
-  // What runs ahead of the mask's loads leaves them in a loop of which they are not proven to stay inside.
-  if (tile.stages > 1 && load_of_mask(general.kernel, p)) return unsupported("{} stages with a mask", tile.stages);
-  const int64_t most = most_keys_seen(general.kernel, p);
+  const int64_t most = most_keys_seen(kernel, p);
+  const Expr& first = p.scores->body[0].index.back();
+  const int64_t seen = most + (!tile.heads && uses(first, p.row->iter) ? tile.rows - 1 : 0);
+  // The same of a loop over a window: its blocks are few in any call.
+  if (!from_first(p) && seen <= tile.keys * tile.stages)
+    return unsupported("blocks of {} keys in {} stages, where a tile sees at most {}", tile.keys, tile.stages, seen);
   if (tile.part > 0 && tile.part >= most)
     return unsupported("parts of {} keys, of which a query sees at most {}", tile.part, most);
+  return {};
+}
+
+Result<Scheduled> tensor_attention(const GeneralKernel& general, const AttentionTile& tile) {
+  LATHE_ASSIGN(const AttentionParts p, tensor_parts(general));
+  LATHE_RETURN_IF_ERROR(check_tile(tile, general.kernel, p));
   return Writer(general.kernel, p, tile).run();
 }
 

@@ -35,9 +35,6 @@ struct AttentionTile {
   int64_t part = 0;    // keys of a part; 0: all. Only of heads
   int64_t threads() const { return rows / 16 * 32; }
 };
-// INVALID, naming the rule: whole warps, squares of 16 x 16, shared memory of some GPU, parts of heads alone. depth,
-// columns: of a key, of a value.
-ir::Status check_tile(const AttentionTile& tile, int64_t depth, int64_t columns);
 // Of a block.
 int64_t shared_bytes(const AttentionTile& tile, int64_t depth, int64_t columns);
 
@@ -48,7 +45,10 @@ bool keeps_queries(int64_t depth);
 ir::Result<AttentionParts> tensor_parts(const GeneralKernel& general);
 // Of the mask that is added to scores; null: there is none.
 ir::Expr load_of_mask(const ir::Kernel& kernel, const AttentionParts& p);
-// By such a tile. A mask takes one stage.
+// INVALID, naming the rule: whole warps, squares of 16 x 16, shared memory of some GPU, parts of heads alone.
+// UNSUPPORTED: not with that attention. A window takes more keys than the stages have.
+ir::Status check_tile(const AttentionTile& tile, const ir::Kernel& kernel, const AttentionParts& p);
+// By such a tile.
 ir::Result<Scheduled> tensor_attention(const GeneralKernel& general, const AttentionTile& tile);
 
 }  // namespace lathe::search

@@ -23,6 +23,19 @@ bool indexed_by(const std::vector<Expr>& index, const std::string& scope) {
   return std::any_of(index.begin(), index.end(), [&](const Expr& e) { return uses(e, scope); });
 }
 
+// begin + count. max(r, s) + min(p, q) is q + r where q - p is s - r: where the last so many of some begin.
+Expr end_of(const Expr& begin, const Expr& count, const Ranges& ranges) {
+  const bool last = begin->op == Op::k_max && count->op == Op::k_min;
+  for (size_t p = 0; last && p < 2; ++p) {
+    for (size_t r = 0; r < 2; ++r) {
+      const Expr less = simplify(count->args[1 - p] - count->args[p], ranges),
+                 more = simplify(begin->args[1 - r] - begin->args[r], ranges);
+      if (equal(less, more)) return simplify(count->args[1 - p] + begin->args[r], ranges);
+    }
+  }
+  return simplify(begin + count, ranges);
+}
+
 class Masking {
  public:
   Masking(Kernel& kernel, const ScopeSite& maximum, const ScopeSite& sum, const ScopeSite& weighted)
@@ -120,7 +133,7 @@ Status Masking::widen_over(const std::string& scope) {
     begin = linear->base;
   }
   if (!begin) return invalid("expected each iteration of `{}` to have its own cell of {}", iterator(0), value_->name);
-  const Expr end = choices_outside(simplify(begin + extent_, ranges_), ranges_);
+  const Expr end = choices_outside(end_of(begin, extent_, ranges_), ranges_);
   bool later = (uses(extent_, scope) || uses(begin, scope)) && rise_of(begin, scope) && rise_of(end, scope);
   for (auto inner = over + 1; inner != outer.end(); ++inner)
     later = later && !uses(extent_, (*inner)->iter) && !uses(begin, (*inner)->iter);

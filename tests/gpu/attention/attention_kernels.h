@@ -9,8 +9,16 @@ namespace lathe::test {
 struct AttentionText {
   const char* type = "bf16";
   int64_t heads = 8, kept = 2, depth = 128, columns = 128;
-  bool causal = true, window = false, lengths = false, pages = false;
-  enum class Mask { none, queries, heads, keys } mask = Mask::none;  // what has numbers of its own, beside each key
+  bool causal = true;
+  int64_t window = 0;  // 0: none
+  bool lengths = false, pages = false;
+  enum class Mask {
+    none,
+    queries,
+    heads,
+    keys,
+    narrow_keys
+  } mask = Mask::none;  // what has numbers of its own, beside each key
 };
 
 // S queries and T keys of each of B sequences; in pages there are 16 of each of N.
@@ -18,10 +26,10 @@ inline std::string attention_text(const AttentionText& a) {
   const bool lengths = a.lengths || a.pages;
   const std::string held = lengths ? "i64(lengths[t0])" : "T", room = a.pages ? "16*N" : "T", t = a.type;
   const std::string end = a.causal ? fmt::format("i - S + {} + 1", held) : held;
-  const std::string first = a.window ? fmt::format("max(0, {} - 9)", end) : "0";
-  const std::string seen = a.window ? fmt::format("{} - {}", end, first) : end;
+  const std::string first = a.window > 0 ? fmt::format("max(0, {} - {})", end, a.window) : "0";
+  const std::string seen = a.window > 0 ? fmt::format("{} - {}", end, first) : end;
   const std::string of = a.kept == a.heads ? "t1" : a.kept == 1 ? "0" : fmt::format("t1 // {}", a.heads / a.kept);
-  const auto key = [&](const char* j) { return a.window ? fmt::format("{} + {}", j, first) : std::string(j); };
+  const auto key = [&](const char* j) { return a.window > 0 ? fmt::format("{} + {}", j, first) : std::string(j); };
   const std::string rows = a.pages ? fmt::format("P, {}, 16", a.kept) : fmt::format("B, {}, T", a.kept);
   std::string out =
       fmt::format("kernel attention(q: {0}[B, {1}, S, {2}] in, k: {0}[{3}, {2}] in, v: {0}[{3}, {4}] in, ", t, a.heads,
@@ -30,8 +38,9 @@ inline std::string attention_text(const AttentionText& a) {
   if (a.pages) out += "pages: i64[B, N] in values 0..P - 1, ";
   using Mask = AttentionText::Mask;
   const std::string masks = a.mask == Mask::queries ? fmt::format("f32[S, {}]", room)
-                            : a.mask == Mask::heads ? fmt::format("{}[B, {}, S, {}]", t, a.heads, room)
-                                                    : fmt::format("f32[B, 1, 1, {}]", room);
+                            : a.mask == Mask::heads
+                                ? fmt::format("{}[B, {}, S, {}]", t, a.heads, room)
+                                : fmt::format("{}[B, 1, 1, {}]", a.mask == Mask::keys ? "f32" : t, room);
   if (a.mask != Mask::none) out += fmt::format("mask: {} in, ", masks);
   out +=
       fmt::format("y: {}[B, {}, S, {}] out) family attention where B in 0..64, S in 0..4096, ", t, a.heads, a.columns);
@@ -68,7 +77,8 @@ inline std::string attention_text(const AttentionText& a) {
   const std::string added = a.mask == Mask::none      ? ""
                             : a.mask == Mask::queries ? fmt::format(" + mask[i, {}]", key("j"))
                             : a.mask == Mask::heads   ? " + " + widened(fmt::format("mask[t0, t1, i, {}]", key("j")))
-                                                      : fmt::format(" + mask[t0, 0, 0, {}]", key("j"));
+                            : a.mask == Mask::keys    ? fmt::format(" + mask[t0, 0, 0, {}]", key("j"))
+                                                      : " + " + widened(fmt::format("mask[t0, 0, 0, {}]", key("j")));
   out += fmt::format("          s[t0, t1, i, {0}] = c[t0, t1, i, {0}] * 0.125{1}\n", key("j"), added);
   out += fmt::format("          m[t0, t1, i] fmax= s[t0, t1, i, {}]\n        a[t0, t1, i] = 0.0\n", key("j"));
   out += fmt::format("        for j1 < {} [key]:\n", seen);

@@ -17,10 +17,10 @@ class AttentionMatrix : public CountedKernels<testing::TestWithParam<const char*
 
 TEST_P(AttentionMatrix, CompilesWithoutSpills) {
   const AttentionText forms[] = {{"bf16", 32, 8, 128, 128},
-                                 {"bf16", 32, 4, 128, 128, true, false, true},
-                                 {"f16", 8, 1, 64, 64, true, true},
-                                 {"bf16", 8, 8, 128, 128, true, false, true, true},
-                                 {"bf16", 16, 1, 576, 512, true, false, true},
+                                 {"bf16", 32, 4, 128, 128, true, 0, true},
+                                 {"f16", 8, 1, 64, 64, true, 9},
+                                 {"bf16", 8, 8, 128, 128, true, 0, true, true},
+                                 {"bf16", 16, 1, 576, 512, true, 0, true},
                                  {"f32", 12, 12, 80, 80}};
   const ir::GpuTarget target = *ir::find_gpu_target(GetParam());
   for (const AttentionText& form : forms) {

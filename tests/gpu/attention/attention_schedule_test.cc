@@ -29,7 +29,7 @@ const ir::GpuTarget& h200() {
 
 TEST(AttentionSchedule, KeepsTheValues) {
   for (const AttentionText& a :
-       {AttentionText{"f32", 4, 2, 8, 8}, {"f32", 3, 3, 5, 7, false}, {"bf16", 4, 1, 16, 20, true, true}}) {
+       {AttentionText{"f32", 4, 2, 8, 8}, {"f32", 3, 3, 5, 7, false}, {"bf16", 4, 1, 16, 20, true, 9}}) {
     const ir::Kernel naive = test::kernel_of(attention_text(a));
     const GeneralKernel general = general_kernel(naive);
     const double bound = std::string(a.type) == "f32" ? 1e-5 : 1e-2;
@@ -47,7 +47,7 @@ TEST(AttentionSchedule, OnTheEmulator) {
   for (const AttentionText& a : {AttentionText{"bf16", 4, 2, 64, 64},
                                  {"bf16", 16, 2, 64, 64},
                                  {"f32", 3, 3, 5, 7, false},
-                                 {"f16", 8, 1, 33, 17, true, true}}) {
+                                 {"f16", 8, 1, 33, 17, true, 9}}) {
     const GeneralKernel general = general_kernel(test::kernel_of(attention_text(a)));
     for (const int64_t part : {0, 64}) {
       if (a.window && part > 0) continue;
@@ -110,7 +110,7 @@ TEST(AttentionSchedule, HeadsShareKeys) {
 TEST(AttentionSchedule, RefusesWhatItIsNotFor) {
   const GeneralKernel chain = general_kernel(test::kernel_of(test::kFlat));
   EXPECT_THAT(attention_schedule(chain, 0).status().message(), HasSubstr("no attention"));
-  const GeneralKernel window = general_kernel(test::kernel_of(attention_text({"f32", 2, 2, 8, 8, true, true})));
+  const GeneralKernel window = general_kernel(test::kernel_of(attention_text({"f32", 2, 2, 8, 8, true, 9})));
   EXPECT_THAT(attention_schedule(window, 64).status().message(), HasSubstr("a query sees at most 9"));
   std::string text = attention_text({"f32", 2, 2, 8, 8});
   for (size_t at = 0; (at = text.find("T, 8] in, y", at)) != std::string::npos;) text.replace(at, 4, "T, E");

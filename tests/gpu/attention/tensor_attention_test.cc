@@ -1,21 +1,14 @@
-// Attention on tensor cores: values stay, what is proven is proven, on the emulator in every order of the threads.
+// Attention on tensor cores, in tiles of queries and of the heads that share keys, with masks and windows: values stay,
+// what is proven is proven, on the emulator in every order of the threads.
 #include "search/gpu/attention/tensor_attention.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <map>
+#include <limits>
 
-#include "ir/analysis/analysis.h"
-#include "jit/cuda/lower/lower_device.h"
-#include "search/cut/launch_cut.h"
-#include "search/cut/safe_kernel.h"
-#include "search/gpu/attention/attention_tiles.h"
-#include "search/gpu/choice/device_candidates.h"
-#include "tests/gpu/attention/attention_kernels.h"
-#include "tests/gpu/chains.h"
-#include "tests/gpu/emulated.h"
-#include "tests/gpu/memory/mutations.h"
+#include "ir/meaning/interpreter.h"
+#include "tests/gpu/attention/tensor_attentions.h"
 
 namespace lathe::search {
 namespace {
@@ -23,172 +16,193 @@ namespace {
 using ir::SymbolValues;
 using test::attention_text;
 using test::AttentionText;
+using test::expect_attention;
+using test::general_attention;
+using test::of_heads;
+using test::of_queries;
+using Mask = AttentionText::Mask;
 using ::testing::HasSubstr;
 
-constexpr double kRounded = 2e-2;  // weights and results of bf16
-
-TEST(TensorAttention, KeepsTheValues) {
-  for (const AttentionText& a : {AttentionText{"bf16", 4, 2, 16, 32}, {"f16", 3, 3, 32, 16, false}}) {
-    const ir::Kernel naive = test::kernel_of(attention_text(a));
-    const GeneralKernel general = general_kernel(naive);
-    for (const AttentionTile& tile : {AttentionTile{16, 16, 1}, {16, 16, 2}, {32, 16, 3, true}}) {
-      if (tile.split && a.type[0] == 'f') continue;
-      for (const SymbolValues& s : {SymbolValues{{"B", 2}, {"S", 3}, {"T", 70}},
-                                    {{"B", 1}, {"S", 1}, {"T", 0}},
-                                    {{"B", 1}, {"S", 19}, {"T", 17}},
-                                    {{"B", 1}, {"S", 2}, {"T", 1}}})
-        test::expect_values_kept(naive, general, tensor_attention(general, tile), s, kRounded);
-    }
-  }
+// Pages are used by forms that have them.
+SymbolValues sizes(int64_t b, int64_t s, int64_t t, int64_t n = 0) {
+  return {{"B", b}, {"S", s}, {"T", t}, {"P", 3 * n + 1}, {"N", n}};
 }
 
-TEST(TensorAttention, OnTheEmulator) {
-  int emulated = 0;
-  for (const AttentionText& a : {AttentionText{"bf16", 4, 2, 64, 64},
-                                 {"f16", 2, 1, 16, 32, false},
-                                 {"bf16", 2, 2, 32, 16, true, false, true},
-                                 {"bf16", 2, 1, 144, 48, true, false, false, true}}) {
-    const GeneralKernel general = general_kernel(test::kernel_of(attention_text(a)));
-    for (const AttentionTile& tile : {AttentionTile{32, 32, 2}, {16, 16, 1}, {32, 16, 2, true}}) {
-      if (tile.split && a.type[0] == 'f') continue;
-      const auto made = tensor_attention(general, tile);
-      ASSERT_TRUE(made.ok()) << made.status().to_string();
-      EXPECT_TRUE(check_safe(general.kernel, made->kernel).ok());
-      for (const SymbolValues& s : {SymbolValues{{"B", 2}, {"S", 35}, {"T", 75}, {"P", 9}, {"N", 3}},
-                                    {{"B", 1}, {"S", 1}, {"T", 31}, {"P", 3}, {"N", 2}},
-                                    {{"B", 1}, {"S", 33}, {"T", 0}, {"P", 1}, {"N", 0}},
-                                    {{"B", 1}, {"S", 40}, {"T", 32}, {"P", 5}, {"N", 2}}}) {
-        test::expect_as_interpreted(made->kernel, test::sizes_of(general, s), kRounded);
-        ++emulated;
-      }
-    }
-  }
-  RecordProperty("emulated", emulated);
+TEST(TensorAttention, OfQueries) {
+  expect_attention(
+      {{{"bf16", 4, 2, 64, 64},
+        {of_queries(32, 32, 2), of_queries(16, 16, 1), of_queries(32, 16, 3, true)},
+        {sizes(2, 35, 75), sizes(1, 1, 31), sizes(1, 33, 0), sizes(1, 40, 32), sizes(1, 2, 1)}},
+       {{"f16", 3, 3, 16, 32, false},
+        {of_queries(32, 32, 2), of_queries(16, 16, 1)},
+        {sizes(2, 35, 75), sizes(1, 1, 0), sizes(1, 19, 17)}},
+       {{"bf16", 2, 2, 32, 16, true, 0, true}, {of_queries(32, 16, 2)}, {sizes(2, 35, 75), sizes(1, 33, 1)}},
+       {{"bf16", 2, 1, 144, 48, true, 0, false, true},
+        {of_queries(32, 32, 2), of_queries(16, 16, 1), of_queries(32, 16, 2, true)},
+        {sizes(2, 35, 0, 3), sizes(1, 1, 0, 2), sizes(1, 33, 0, 0)}}});
 }
 
-AttentionText small() { return {"bf16", 2, 1, 32, 16}; }
+TEST(TensorAttention, OfHeads) {
+  expect_attention({{{"bf16", 8, 2, 64, 64},
+                     {of_heads(16, 32, 2), of_heads(32, 16, 1, false, 32), of_heads(16, 16, 3, true, 64)},
+                     {sizes(2, 1, 75), sizes(1, 2, 31), sizes(1, 1, 0), sizes(1, 3, 129), sizes(1, 2, 1)}},
+                    {{"f16", 7, 1, 16, 32, false},
+                     {of_heads(16, 32, 2), of_heads(16, 16, 2, false, 48)},
+                     {sizes(2, 1, 75), sizes(1, 1, 32)}},
+                    {{"bf16", 20, 1, 32, 16, true, 0, true},
+                     {of_heads(16, 32, 2), of_heads(32, 16, 1, false, 32)},
+                     {sizes(2, 1, 75), sizes(1, 2, 31)}},
+                    {{"bf16", 8, 2, 144, 48, true, 0, false, true},
+                     {of_heads(16, 32, 2), of_heads(16, 16, 2, true, 48)},
+                     {sizes(2, 1, 0, 3), sizes(1, 2, 0, 2), sizes(1, 1, 0, 0)}}});
+}
 
-TEST(TensorAttention, EverySynchronisationIsNeeded) {
-  const GeneralKernel general = general_kernel(test::kernel_of(attention_text(small())));
-  const auto made = tensor_attention(general, {32, 32, 2});
+// The deepest heads, and groups of heads that fill no tile, or several.
+TEST(TensorAttention, OfDeepHeadsAndOddGroups) {
+  expect_attention({{{"bf16", 5, 1, 256, 256}, {of_heads(16, 32, 2), of_queries(16, 16, 1)}, {sizes(1, 2, 40)}},
+                    {{"bf16", 17, 1, 16, 240, true, 0, true}, {of_heads(16, 16, 2)}, {sizes(2, 1, 37)}},
+                    {{"f16", 39, 3, 240, 16, false}, {of_heads(16, 16, 2, false, 48)}, {sizes(1, 1, 100)}},
+                    {{"bf16", 71, 1, 64, 64, true, 0, true}, {of_heads(64, 16, 2)}, {sizes(1, 1, 50)}}});
+}
+
+AttentionText masked(Mask mask, bool causal, bool pages = false, const char* type = "bf16") {
+  return {type, 4, 2, 32, 16, causal, 0, false, pages, mask};
+}
+
+TEST(TensorAttention, WithMasks) {
+  expect_attention({{masked(Mask::queries, true),
+                     {of_queries(32, 32, 1), of_queries(32, 16, 2), of_heads(16, 16, 3, true, 64)},
+                     {sizes(2, 1, 75), sizes(1, 35, 33), sizes(1, 2, 0)}},
+                    {masked(Mask::heads, false, false, "f16"),
+                     {of_queries(32, 16, 3), of_heads(16, 32, 2)},
+                     {sizes(2, 1, 75), sizes(1, 35, 33), sizes(1, 2, 0)}},
+                    {masked(Mask::keys, true, true),
+                     {of_queries(32, 32, 2), of_heads(16, 32, 1), of_heads(16, 16, 2, true, 48)},
+                     {sizes(2, 1, 0, 4), sizes(1, 35, 0, 2), sizes(1, 2, 0, 0)}},
+                    {masked(Mask::narrow_keys, true), {of_queries(32, 16, 3)}, {sizes(2, 35, 75), sizes(1, 2, 0)}}});
+}
+
+AttentionText window(bool causal, int64_t keys, bool lengths = false, bool pages = false, Mask mask = Mask::none) {
+  return {"bf16", 4, 2, 32, 16, causal, keys, lengths, pages, mask};
+}
+
+TEST(TensorAttention, WithWindows) {
+  expect_attention({{window(true, 9),
+                     {of_queries(32, 16, 2), of_queries(32, 32, 1, true)},
+                     {sizes(2, 35, 135), sizes(1, 40, 20), sizes(1, 1, 0), sizes(1, 17, 17)}},
+                    {window(false, 40),
+                     {of_queries(32, 16, 2), of_heads(16, 16, 2)},
+                     {sizes(1, 35, 135), sizes(1, 40, 20), sizes(1, 1, 0), sizes(1, 1, 40)}},
+                    {window(true, 40, true),
+                     {of_queries(32, 16, 2), of_heads(16, 16, 1, false, 32)},
+                     {sizes(2, 3, 135), sizes(1, 33, 39), sizes(1, 1, 0)}},
+                    {window(true, 40, false, true),
+                     {of_queries(32, 16, 2), of_heads(16, 16, 2)},
+                     {sizes(2, 19, 0, 8), sizes(1, 33, 0, 2), sizes(1, 1, 0, 0)}},
+                    {window(true, 40, false, false, Mask::queries),
+                     {of_queries(32, 16, 2), of_heads(16, 16, 1)},
+                     {sizes(1, 35, 70), sizes(1, 3, 1)}}});
+}
+
+// A block of keys that no query of a tile sees is not read: what it has does not matter, even if it is NaN.
+TEST(TensorAttention, SkipsWhatLiesOutsideOfAWindow) {
+  const GeneralKernel general = general_attention(window(true, 40));
+  const auto made = tensor_attention(general, of_queries(16, 16, 2));
   ASSERT_TRUE(made.ok()) << made.status().to_string();
-  const SymbolValues sizes = test::sizes_of(general, {{"B", 1}, {"S", 32}, {"T", 135}});
-  const auto cut = cut_launches(made->kernel);
-  ASSERT_TRUE(cut.ok());
-  const auto whole = jit::lower_device(cut->leaves[0]);
-  ASSERT_TRUE(whole.ok()) << whole.status().to_string();
-  using Kind = jit::DeviceStmt::Kind;
-  for (const Kind kind : {Kind::commit, Kind::await, Kind::barrier})
-    EXPECT_GT(test::count_of(*whole, kind), 0) << static_cast<int>(kind) << print(*whole);
-  test::PlantedBugs bugs;
-  bugs.leave_out(*whole, {Kind::commit, Kind::await, Kind::barrier},
-                 [&](const jit::DeviceProgram& p) { return test::failure_of(p, made->kernel, sizes, kRounded); });
+  const SymbolValues symbols = test::sizes_of(general, sizes(1, 16, 300));
+  test::Tensors tensors = test::inputs_of(made->kernel, symbols);
+  for (const char* name : {"k", "v"}) {
+    ir::Tensor& t = tensors[name];
+    const auto line = static_cast<size_t>(t.dims.back()), keys = static_cast<size_t>(t.dims[2]);
+    for (size_t at = 0; at < t.data.size(); ++at) {
+      // The first of 16 queries sees 40 keys up to number 284.
+      if (at / line % keys < 284 - 39) t.data[at] = std::numeric_limits<double>::quiet_NaN();
+    }
+  }
+  test::emulate(made->kernel, symbols, tensors);
+  for (const double y : tensors["y"].data) ASSERT_TRUE(std::isfinite(y));
+}
+
+AttentionText small() { return {"bf16", 4, 1, 32, 16}; }
+
+TEST(TensorAttention, EveryWaitOfQueriesIsNeeded) {
+  test::expect_each_wait_needed(small(), of_queries(32, 32, 2), sizes(1, 32, 135));
+}
+TEST(TensorAttention, EveryWaitOfHeadsIsNeeded) {
+  test::expect_each_wait_needed(small(), of_heads(16, 32, 2), sizes(1, 1, 135));
+}
+
+TEST(TensorAttention, EveryWaitWithAMaskIsNeeded) {
+  test::expect_each_wait_needed({"bf16", 2, 1, 16, 16, true, 0, false, false, Mask::keys}, of_queries(32, 32, 3),
+                                sizes(1, 32, 135));
 }
 
 TEST(TensorAttention, HasNoConflictsOfBanks) {
-  int64_t conflicts = 0;
-  for (const auto& [depth, columns] : {std::pair<int64_t, int64_t>{64, 64}, {96, 80}, {128, 128}, {144, 16}}) {
-    const GeneralKernel general =
-        general_kernel(test::kernel_of(attention_text({"bf16", 1, 1, depth, columns, false})));
-    for (const int64_t stages : {1, 2}) {
-      const auto made = tensor_attention(general, {32, 32, stages});
-      ASSERT_TRUE(made.ok()) << made.status().to_string();
-      const test::BankCounts counts =
-          test::bank_conflicts(made->kernel, test::sizes_of(general, {{"B", 1}, {"S", 32}, {"T", 96}}));
-      EXPECT_GT(counts.accesses, 0);
-      EXPECT_EQ(counts.conflicts, 0) << depth << " " << columns << ", of " << counts.accesses;
-      conflicts += counts.conflicts;
-    }
-  }
-  RecordProperty("conflicts", static_cast<int>(conflicts));
+  test::expect_no_conflicts(
+      {{{"bf16", 1, 1, 64, 64, false}, {of_queries(32, 32, 1), of_queries(32, 32, 2)}, {sizes(1, 32, 96)}},
+       {{"bf16", 1, 1, 96, 80, false}, {of_queries(32, 32, 1), of_queries(32, 32, 2)}, {sizes(1, 32, 96)}},
+       {{"bf16", 1, 1, 128, 128, false}, {of_queries(32, 32, 2)}, {sizes(1, 32, 96)}},
+       {{"bf16", 1, 1, 144, 16, false}, {of_queries(32, 32, 2)}, {sizes(1, 32, 96)}},
+       {{"bf16", 4, 1, 64, 96, false}, {of_heads(16, 32, 2), of_heads(16, 32, 3, true, 128)}, {sizes(1, 1, 200)}},
+       {{"bf16", 4, 1, 80, 128, false}, {of_heads(16, 32, 2)}, {sizes(1, 1, 200)}},
+       {masked(Mask::queries, false), {of_queries(32, 32, 1)}, {sizes(1, 32, 96)}},
+       {masked(Mask::keys, false), {of_queries(32, 32, 2)}, {sizes(1, 32, 96)}},
+       {window(true, 40), {of_queries(32, 32, 2)}, {sizes(1, 32, 96)}}});
 }
 
-const ir::GpuTarget& gpu(const char* name) {
-  static auto& all = *new std::map<std::string, ir::GpuTarget>;
-  return all.try_emplace(name, *ir::find_gpu_target(name)).first->second;
-}
-
-// Where there are queries enough to fill tensor cores, and the caller allows what they round.
-TEST(TensorAttention, IsChosenWhereItApplies) {
-  const GeneralKernel general = general_kernel(test::kernel_of(attention_text({"bf16", 32, 8, 128, 128})));
-  const auto best = [&](int64_t queries, int64_t keys, uint32_t allowed, const char* name = "h200") {
-    const SymbolValues sizes = test::sizes_of(general, {{"B", 1}, {"S", queries}, {"T", keys}});
-    const auto made = device_schedule(general, sizes, gpu(name), allowed);
-    EXPECT_TRUE(made.ok()) << made.status().to_string();
-    return made->schedule;
-  };
-  EXPECT_EQ(best(4096, 4096, ir::kBf16Dots).recipe, "tensor_attention.1");
-  EXPECT_EQ(best(128, 4096, ir::kBf16Dots).recipe, "tensor_attention.1");
-  EXPECT_EQ(best(4096, 4096, ir::kBf16Dots).knobs.count("split"), 0u);
-  // Weights keep all their bits where nothing else is allowed.
-  EXPECT_EQ(best(4096, 4096, 0).recipe, "tensor_attention.1");
-  EXPECT_EQ(best(4096, 4096, 0).knobs.at("split"), 1);
-  EXPECT_EQ(best(4096, 4096, 0).numeric & ir::kBf16Dots, 0u);
-  EXPECT_EQ(best(1, 4096, ir::kBf16Dots).knobs.at("heads"), 1);
-  EXPECT_GE(best(8192, 8192, ir::kBf16Dots).knobs.at("rows"), 64);
-  for (const char* name : {"a100", "l40s", "h200", "rtx5090"}) {
-    const SymbolValues sizes = test::sizes_of(general, {{"B", 1}, {"S", 2048}, {"T", 2048}});
-    const auto tiles = attention_tiles_of(general, sizes, gpu(name), ir::kBf16Dots);
-    ASSERT_TRUE(tiles.ok() && tiles->size() > 2) << name;
-    for (const AttentionTile& t : *tiles) EXPECT_LE(shared_bytes(t, 128, 128), ir::most_shared(gpu(name)));
-  }
-}
-
-// Values of f16 have no numbers that a weight is a sum of.
-TEST(TensorAttention, HalvesAreRoundedOrTheyStay) {
-  const GeneralKernel general = general_kernel(test::kernel_of(attention_text({"f16", 32, 8, 128, 128})));
-  const SymbolValues sizes = test::sizes_of(general, {{"B", 1}, {"S", 2048}, {"T", 2048}});
-  EXPECT_EQ(device_schedule(general, sizes, gpu("h200"), 0)->schedule.recipe, "attention.1");
-  EXPECT_EQ(device_schedule(general, sizes, gpu("h200"), ir::kBf16Dots)->schedule.recipe, "tensor_attention.1");
-  EXPECT_THAT(tensor_attention(general, {64, 32, 2, true}).status().message(), HasSubstr("not bf16"));
+// A block has all heads that share keys, and a part of these, so each key is read once.
+TEST(TensorAttention, KeysAreReadOnce) {
+  AttentionText cache;
+  cache.lengths = true;
+  const GeneralKernel general = general_attention(cache);
+  const auto made = tensor_attention(general, of_heads(16, 32, 2, false, 256));
+  ASSERT_TRUE(made.ok()) << made.status().to_string();
+  const auto cut = cut_launches(made->kernel);
+  ASSERT_TRUE(cut.ok());
+  ASSERT_EQ(cut->launches.size(), 2u);
+  const SymbolValues symbols = test::sizes_of(general, sizes(3, 1, 1000));
+  int64_t blocks = 1;
+  for (const ir::Expr& e : cut->launches[0].grid) blocks *= ir::evaluate(e, symbols).value();
+  EXPECT_EQ(blocks, 3 * 2 * 4);
 }
 
 // All bits of a weight take part where it is split: results are those of f32 weights.
 TEST(TensorAttention, SplitWeightsAreExact) {
-  const AttentionText a = {"bf16", 2, 1, 16, 16};
-  std::string text = attention_text(a);
+  std::string text = attention_text({"bf16", 2, 1, 16, 16});
   text.replace(text.find("y: bf16["), 7, "y: f32");
   text.replace(text.find("= bf16(o["), 6, "= ");
   const ir::Kernel naive = test::kernel_of(text);
   const GeneralKernel general = general_kernel(naive);
-  const SymbolValues s = {{"B", 1}, {"S", 40}, {"T", 90}};
-  const auto made = tensor_attention(general, {32, 16, 2, true});
+  const SymbolValues s = sizes(1, 40, 90);
+  const auto made = tensor_attention(general, of_queries(32, 16, 2, true));
   test::expect_values_kept(naive, general, made, s, 1e-5);
   test::expect_as_interpreted(made->kernel, test::sizes_of(general, s), 1e-5);
 }
 
-TEST(TensorAttention, CandidatesAreReplayed) {
-  const GeneralKernel general = general_kernel(test::kernel_of(attention_text({"bf16", 8, 2, 64, 64})));
-  const SymbolValues sizes = test::sizes_of(general, {{"B", 4}, {"S", 700}, {"T", 700}});
-  const auto ranked = device_candidates(general, sizes, gpu("h200"), 9, ir::kBf16Dots);
-  ASSERT_TRUE(ranked.ok()) << ranked.status().to_string();
-  EXPECT_EQ(ranked->front().schedule.recipe, "tensor_attention.1");
-  const auto without = std::count_if(ranked->begin(), ranked->end(),
-                                     [](const Scheduled& s) { return s.schedule.recipe == "attention.1"; });
-  EXPECT_GE(without, 1);
-  for (const Scheduled& made : *ranked) {
-    const auto again = replay_on_device(general, parse_schedule(to_text(made.schedule)).value());
-    ASSERT_TRUE(again.ok()) << again.status().to_string();
-    EXPECT_EQ(print(again->kernel), print(made.kernel));
-  }
-}
-
 TEST(TensorAttention, RefusesWhatItIsNotFor) {
   const auto why = [](const AttentionText& a, const AttentionTile& tile = {}) {
-    return tensor_attention(general_kernel(test::kernel_of(attention_text(a))), tile).status().message();
+    return tensor_attention(general_attention(a), tile).status().message();
   };
   EXPECT_THAT(why({"f32", 2, 2, 64, 64}), HasSubstr("queries, keys and values of bf16, or of f16"));
   EXPECT_THAT(why({"bf16", 2, 2, 72, 64}), HasSubstr("whole squares, up to 256"));
   EXPECT_THAT(why({"bf16", 2, 2, 64, 512}), HasSubstr("whole squares, up to 256"));
-  EXPECT_THAT(why({"bf16", 2, 2, 64, 64, true, true}), HasSubstr("see keys from the first one on"));
   EXPECT_THAT(tensor_attention(general_kernel(test::kernel_of(test::kFlat)), {}).status().message(),
               HasSubstr("expected its loops"));
-  const AttentionText whole = {"bf16", 2, 2, 64, 64};
-  EXPECT_THAT(why(whole, {40, 64, 2}), HasSubstr("40 queries of a block, expected a multiple of 16"));
-  EXPECT_THAT(why(whole, {0, 64, 2}), HasSubstr("0 queries of a block"));
-  EXPECT_THAT(why(whole, {64, 24, 2}), HasSubstr("24 keys of a block, expected a multiple of 16"));
-  EXPECT_THAT(why(whole, {64, 64, 5}), HasSubstr("5 stages, expected 1..4"));
-  EXPECT_THAT(why(whole, {512, 512, 4}), HasSubstr("bytes of shared memory"));
+  const AttentionText whole = {"bf16", 4, 1, 64, 64};
+  EXPECT_THAT(why(whole, of_queries(40, 64, 2)), HasSubstr("40 queries of a block, expected a multiple of 16"));
+  EXPECT_THAT(why(whole, of_queries(0, 64, 2)), HasSubstr("0 queries of a block"));
+  EXPECT_THAT(why(whole, of_queries(64, 24, 2)), HasSubstr("24 keys of a block, expected a multiple of 16"));
+  EXPECT_THAT(why(whole, of_queries(64, 64, 5)), HasSubstr("5 stages, expected 1..4"));
+  EXPECT_THAT(why(whole, of_queries(512, 512, 4)), HasSubstr("bytes of shared memory"));
+  EXPECT_THAT(why({"bf16", 4, 4, 64, 64}, of_heads(16, 64, 2)), HasSubstr("each of which has keys of its own"));
+  EXPECT_THAT(why(whole, {16, 64, 2, false, false, 256}), HasSubstr("expected those of heads"));
+  EXPECT_THAT(why(whole, of_heads(16, 64, 2, false, 100)), HasSubstr("parts of 100 keys, expected whole blocks of 64"));
+  EXPECT_THAT(why(whole, of_heads(16, 64, 2, false, -64)), HasSubstr("parts of -64 keys"));
+  EXPECT_THAT(why(whole, of_heads(16, 64, 2, false, 128)), HasSubstr("expected more blocks than stages"));
+  EXPECT_THAT(why({"bf16", 4, 1, 64, 64, false, 0, true}, of_heads(16, 64, 2, false, 8192)),
+              HasSubstr("a query sees at most 8192"));
+  EXPECT_THAT(why(window(true, 9), of_heads(16, 16, 1)), HasSubstr("where a tile sees at most 9"));
+  EXPECT_THAT(why(window(true, 9), of_queries(16, 32, 1)), HasSubstr("where a tile sees at most 24"));
 }
 
 }  // namespace

@@ -80,6 +80,32 @@ TEST(Bounds, MaskedTail) {
   EXPECT_FALSE(proves_lt(8 * i("m0") + 7, s("M"), r));
 }
 
+// The last 40 of the N keys: min(40, N) of them from max(0, N - 40) on.
+TEST(Bounds, AWindowEndsWhereItsKeysDo) {
+  Ranges r;
+  r.set("N", {0, 4096});
+  r.enter(make_scope("j", min(40, s("N")), {}));
+  EXPECT_TRUE(proves_lt(i("j") + max(0, s("N") - 40), s("N"), r));
+  EXPECT_FALSE(proves_lt(i("j") + max(0, s("N") - 39), s("N"), r));
+  EXPECT_FALSE(proves_lt(i("j") + max(1, s("N") - 40), s("N"), r));
+  r.enter(make_scope("k", ceildiv(min(40, s("N")), 16), {}));
+  r.enter(make_scope("e", min(16, min(40, s("N")) - 16 * i("k")), {}));
+  EXPECT_TRUE(proves_lt(16 * i("k") + i("e") + max(0, s("N") - 40), s("N"), r));
+  EXPECT_FALSE(proves_lt(16 * i("k") + i("e") + 1 + max(0, s("N") - 40), s("N"), r));
+}
+
+// A part of 48 keys that there is has a block of 16 at least.
+TEST(Bounds, WhatThereIsOfHasABlock) {
+  Ranges r;
+  r.set("N", {0, 4096});
+  r.enter(make_scope("p", ceildiv(s("N"), 48), {}));
+  const Expr part = min(48, s("N") - 48 * i("p"));
+  EXPECT_TRUE(proves_le(16, 16 * ceildiv(part, 16), r));
+  EXPECT_FALSE(proves_le(17, 16 * ceildiv(part, 16), r));
+  EXPECT_FALSE(proves_le(16, 16 * ceildiv(part - 1, 16), r));
+  EXPECT_FALSE(proves_le(16, 16 * floordiv(part, 16), r));
+}
+
 TEST(Bounds, TwoLevelsOfMaskedTails) {
   Ranges r;
   r.set("N", {0, 100000});

@@ -70,6 +70,10 @@ TEST(Covers, OneLoop) {
   EXPECT_TRUE(claims(nest("N", "i, 3", "7", "0, 3")));
   EXPECT_TRUE(claims(nest("N + 1", "i, 0", "N", "k, 0")));
   EXPECT_TRUE(claims(nest("4", "5, 5", "N", "5, 5")));
+  EXPECT_TRUE(claims(nest("N", "i, 0", "N", "max(0, k - 3), 0")));
+  EXPECT_TRUE(claims(nest("N", "i, 0", "min(7, N)", "k + max(0, N - 7 - k), 0")));
+  EXPECT_FALSE(claims(nest("N", "i, 0", "N", "max(1, k), 0")));
+  EXPECT_FALSE(claims(nest("N", "i + 1, 0", "N", "max(0, k - 3), 0")));
   EXPECT_FALSE(claims(nest("N - 1", "5, 5", "N", "5, 5")));  // may not run
   EXPECT_FALSE(claims(nest("N - 1", "i, 0", "N", "k, 0")));
   EXPECT_FALSE(claims(nest("N", "i, i", "N", "k, 0")));
