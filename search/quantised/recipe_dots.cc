@@ -278,8 +278,7 @@ std::optional<DotsSketch::Setting> DotsSketch::standard() const {
   std::vector<int64_t> prefetches;
   if (!shares || m_ == kNextRows || (g_.group < k_ && byte_fields() == 1)) prefetches.push_back(0);
   if (shares) prefetches.push_back(-1);
-  Setting base;
-  base.parallel = problem_.threads > 1;
+  const Setting base{.parallel = problem_.threads > 1};
   each_setting(base, choices, [&](Setting k) {
     if ((hurried && k.tile_rows > kHurriedRows) || (problem_.cold && k.streams > 1)) return;
     // Few rows wait for memory, not for the arithmetic that a shared scale saves, and bursts of longer code come later.
