@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
+#include <string>
 
 #include "ir/analysis/dependence.h"
 
@@ -34,16 +36,46 @@ void share_next(Script& s, const std::string& field, const std::vector<const Stm
   if (!loop.empty()) s.move("prefetch {} {} next=m0 lines={}", field, loop, lines);
 }
 
+// Operands that are read after the sums with an element for each result: lines of the next tile, in each iteration of
+// the outermost loop over the depth.
+void share_results(Script& s, const std::string& field, double results) {
+  const std::vector<Access> reads = collect_accesses(s.kernel().body, {}, &field);
+  if (reads.empty()) return;
+  const std::vector<const Stmt*>& scopes = reads[0].scopes;
+  const auto loop = std::find_if(scopes.begin(), scopes.end(), [](const Stmt* scope) {
+    return along_depth(*scope) && scope->mark == Mark::none && is_const_int(scope->extent);
+  });
+  if (loop == scopes.end()) return;
+  const std::string around = (*loop)->iter;
+  const double iterations = static_cast<double>((*loop)->extent->ival);
+  std::map<std::string, double> lines;
+  for (const Access& a : collect_accesses(s.kernel().body)) {
+    bool row = false, column = false;
+    for (const Stmt* scope : a.scopes) {
+      const bool used =
+          std::any_of(a.index.begin(), a.index.end(), [&](const Expr& e) { return uses(e, scope->iter); });
+      row |= used && scope->role == "m";
+      column |= used && scope->role == "n";
+    }
+    const Buffer& b = *s.kernel().find_buffer(a.buffer);
+    if (!a.write && b.place == Place::in && row && column)
+      lines[a.buffer] = results * static_cast<double>(dtype_bytes(b.type)) / 64;
+  }
+  for (const auto& [buffer, all] : lines)
+    s.move("prefetch {} {} next=m0 lines={}", buffer, around, std::min(at_least_one(all / iterations), kMostLines));
+}
+
 }  // namespace
 
 // Each field about as far ahead in time, in the innermost scope that reads whole lines of its own: bursts would wait
 // for each other. Few lines come in a short one, which leaves the core's prefetcher to the large streams.
 void prefetch_field(Script& s, const QuantisedField& f, const FieldBytes& bytes, const FieldPrefetch& how) {
   const double per_weight = bytes.of.at(f.name) * how.of_a_weight;
+  const bool largest = f.name == bytes.largest;
+  if (largest && how.rows > 0) share_results(s, f.name, static_cast<double>(how.rows * how.columns));
   const std::vector<Access> reads = collect_accesses(s.kernel().body, {}, &f.name);
   if (reads.empty()) return;
   const std::vector<const Stmt*>& scopes = reads[0].scopes;
-  const bool largest = f.name == bytes.largest;
   if (largest && how.tiles > 0) {
     const double panel = per_weight * static_cast<double>(how.depth * how.columns) / 64;
     return share_next(s, f.name, scopes, panel / static_cast<double>(how.tiles));

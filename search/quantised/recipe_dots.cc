@@ -29,7 +29,8 @@ namespace {
 
 constexpr int64_t kBeside = 4;  // quads of a loop's step, vectors or groups side by side
 constexpr int64_t kHurriedRows = 4, kFewRows = 4, kAheadOfTwo = 6144, kAheadOfFew = 8192, kAhead = 16384;  // bytes
-constexpr int64_t kNextRows = 8, kFewFields = 3;       // taller tiles fetch no faster; more streams are lost
+constexpr int64_t kNextRows = 8, kFewFields = 3;  // taller tiles fetch no faster; more streams are lost
+constexpr int64_t kFarPart = 4;  // of L2: beyond it results and what is read like them leave it between panels
 constexpr double kDots = 2, kIssue = 3.5;              // a cycle
 constexpr double kEnds = 12, kCrowded = 1.5;           // sums that end together; cycles of one more
 constexpr double kStore = 0.1;                         // cycles of a vector, beside the dots
@@ -38,8 +39,7 @@ constexpr double kNextRate = 0.75;                     // of memory's, for lines
 constexpr double kNear = 70;                           // bytes a cycle from the second cache, not hidden
 constexpr int64_t kLeastTurns = 5, kMostTurns = 11;    // sums of groups that take turns
 constexpr double kTurnsIssue = 4.6, kTurnsNear = 400;  // what these reach of the two above
-constexpr int64_t kScratchRegisters = 6;               // of weights and factors in the making
-constexpr int64_t kGroupRegisters = 4, kWeightRegisters = 2;
+constexpr int64_t kScratchRegisters = 6, kGroupRegisters = 4, kWeightRegisters = 2;  // of what is in the making
 constexpr int64_t kOperationBytes = 8, kMostBytes = 18 << 10;
 
 int64_t operations(const Expr& e) {
@@ -470,9 +470,9 @@ void DotsSketch::write_tiles(Script& s, const Setting& k) const {
   prefetch.columns = columns;
   prefetch.depth = k_;
   if (k.prefetch == -1) prefetch.tiles = (m_ + k.tile_rows - 1) / k.tile_rows;
-  for (const QuantisedField& f : p_.fields) {
-    if (k.prefetch != 0 && s.ok()) prefetch_field(s, f, bytes_, prefetch);
-  }
+  if (m_ > k.tile_rows && m_ * n_ * 4 > t_.l2_bytes / kFarPart) prefetch.rows = k.tile_rows;
+  for (size_t f = 0; k.prefetch != 0 && s.ok() && f < p_.fields.size(); ++f)
+    prefetch_field(s, p_.fields[f], bytes_, prefetch);
   if (k.parallel != 0) s.move("parallelize {}", outermost);
 }
 

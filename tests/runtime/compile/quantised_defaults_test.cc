@@ -59,6 +59,24 @@ TEST(QuantisedDefaults, FewRowsFromMemoryKeepTheScalesOfGroups) {
   }
 }
 
+// A residual is read with the results: tiles fetch it for the next one where both leave the caches between panels.
+TEST(QuantisedDefaults, AResidualIsFetchedWhereItIsFar) {
+  for (const int64_t rows : {1, 8, 512}) {
+    ops::Graph g;
+    const int x = add_tensor(g, "x", {ops::fixed_dim(rows), ops::fixed_dim(512)});
+    const int w = add_tensor(g, "w", {ops::fixed_dim(4096), ops::fixed_dim(288)}, true, ir::DType::u8);
+    const int r = add_tensor(g, "r", {ops::fixed_dim(rows), ops::fixed_dim(4096)});
+    const int y = add_node(g, "quantized_matmul", {x, w}, "y", {{"format", std::string("q4_k")}});
+    g.outputs = {add_node(g, "add", {y, r}, "z")};
+    const auto op = Operator::create(Context::create({}).value(), ops::finish(g).value()).value();
+    search::Problem problem = op->general_problem(0, true, {.cold = true});
+    problem.allowed |= ir::kQuantisedActivations;
+    const search::Schedule own = search::default_schedule(problem, op->context().target());
+    const bool fetched = to_text(own).find("prefetch e0 ") != std::string::npos;
+    EXPECT_EQ(fetched, rows == 512) << to_text(own);
+  }
+}
+
 TEST(QuantisedDefaults, SeveralHideTheLatencyInTheCaches) {
   if (jit::host_target().vector_registers < 32) GTEST_SKIP() << "needs the registers of AVX-512";
   const search::Knobs knobs = defaults("q8_0", 2176, 1, false);
