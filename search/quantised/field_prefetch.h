@@ -15,8 +15,8 @@ struct FieldPrefetch {
   double of_a_weight = 0;  // share of one in all weights
 };
 
-// Where the scheduled loops read the field. Tiles run over scope m0. With the largest field also what has an element for
-// each result, as a residual, of the next tile.
+// Where the scheduled loops read the field. Tiles run over scope m0. With the largest field also what has an element
+// for each result, as a residual, of the next tile.
 void prefetch_field(Script& s, const QuantisedField& f, const FieldBytes& bytes, const FieldPrefetch& how);
 
 }  // namespace lathe::search
