@@ -417,7 +417,9 @@ TEST(MatmulRecipe, defaults_where_rows_vary_are_little_code) {
         for (const auto& image : stage->images) bytes += image->code.size();
         // A panel that is transposed has its squares besides: stored whole, and as wide as the last one is.
         const bool transposes = search::to_text(*schedule).find("tensorize bt_0 transpose") != std::string::npos;
-        EXPECT_LE(bytes, transposes ? 10500u : 6000u) << item.name << " " << search::to_text(*schedule);
+        // Tiles of up to 32 rows are taller: few of them read the weight again.
+        const bool few = std::any_of(p.dims.begin(), p.dims.end(), [](const auto& d) { return d.second <= 32; });
+        EXPECT_LE(bytes, transposes ? 10500u : few ? 8500u : 6000u) << item.name << " " << search::to_text(*schedule);
         ++seen;
       }
     }
