@@ -93,6 +93,30 @@ Problem softmax(int64_t rows, int threads, int64_t columns = 1024, const char* t
                threads);
 }
 
+// Rows of any length, of 1024 columns at the hint.
+Problem softmax_of_any(int64_t rows) {
+  Problem p = fixed(fmt::format(R"(kernel softmax(s: f32[{0}, L] in, d: f32[{0}, L] out) family row where L in 0..4096
+  m: f32[{0}] heap
+  a: f32[{0}] heap
+  r: f32[{0}] heap
+  e: f32[{0}, L] heap
+  for b < {0} [row]:
+    m[b] = -inf
+    for n < L [col]:
+      m[b] fmax= s[b, n]
+    a[b] = 0.0
+    for n1 < L [col]:
+      e[b, n1] = exp(s[b, n1] - m[b])
+      a[b] += e[b, n1]
+    r[b] = 1.0 / a[b]
+    for n2 < L [col]:
+      d[b, n2] = e[b, n2] * r[b]
+)",
+                                rows));
+  p.dims["L"] = 1024;
+  return p;
+}
+
 // Of `length` queries and as many keys.
 Problem attention(int64_t heads, int64_t length, bool cold = false) {
   Problem p = fixed(
@@ -162,6 +186,7 @@ TEST(RecipeDefaults, FollowTheShape) {
       {"no whole steps", layernorm(128, 800), {{"unroll", 4}, {"overlap", 1}}},
       {"three passes take short whole steps", softmax(600, 1, 80), {{"unroll", 1}, {"overlap", 2}}},
       {"three passes, a rest in any case", softmax(600, 1, 83), {{"unroll", 4}, {"overlap", 2}}},
+      {"columns that vary have no long steps", softmax_of_any(600), {{"unroll", 1}, {"overlap", 1}}},
       {"few rows: pieces of two vectors", values(1024), {{"mr", 7}, {"nr", 32}}},
       {"rows too long to overlap go in pairs", layernorm(64, 4096), {{"unroll", 4}, {"rows", 2}, {"overlap", 0}}},
       {"one row has no other", layernorm(1, 4096), {{"unroll", 8}, {"rows", 1}}},
