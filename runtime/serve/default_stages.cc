@@ -220,7 +220,6 @@ void Stages::add_range(int kernel, const SymbolValues& dims, const PrepareReques
 // Null: the default there is what serves the whole range. An error says why what is made would not serve: a stage takes
 // no more workspace than the host was told of, and packs constants as the others do.
 Result<std::unique_ptr<const ServedStage>> Stages::make_range(const LateRange& late) const {
-  auto made = std::make_unique<ServedStage>();
   if (!has_own_default(late.kernel, late.dims, late.request)) return std::unique_ptr<const ServedStage>();
   const ServedStage& whole = *whole_default(late.kernel, late.request.threads);
   search::Problem p = definition_.problem(late.kernel, late.dims, late.request);
@@ -230,6 +229,7 @@ Result<std::unique_ptr<const ServedStage>> Stages::make_range(const LateRange& l
   if (!Live::same_layouts(scheduled.kernel, whole)) return ir::unsupported("packs a constant in another way");
   LeafPolicy policy = context_.leaf_policy();
   policy.llvm = policy.portable = false;
+  auto made = std::make_unique<ServedStage>();
   LATHE_ASSIGN(made->stage, build_stage(p.kernel, scheduled, context_.target(), context_.leaves(), policy, nullptr,
                                         known_packs(late.kernel)));
   if (made->stage.portable) return ir::unsupported("no back end makes its leaves");

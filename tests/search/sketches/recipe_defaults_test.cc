@@ -71,8 +71,9 @@ Problem scores(int64_t rows, int64_t depth) {
       rows, depth));
 }
 
-Problem softmax(int64_t rows, int threads, int64_t columns = 1024, const char* type = "f32") {
-  return fixed(fmt::format(R"(kernel softmax(s: {2}[{0}, {1}] in, d: {2}[{0}, {1}] out) family row
+// symbols: what a column symbol ranges over; none where columns are a number.
+Problem softmax_of(int64_t rows, int threads, const std::string& columns, const char* type, const char* symbols) {
+  return fixed(fmt::format(R"(kernel softmax(s: {2}[{0}, {1}] in, d: {2}[{0}, {1}] out) family row{3}
   m: f32[{0}] heap
   a: f32[{0}] heap
   r: f32[{0}] heap
@@ -89,30 +90,17 @@ Problem softmax(int64_t rows, int threads, int64_t columns = 1024, const char* t
     for n2 < {1} [col]:
       d[b, n2] = {2}(e[b, n2] * r[b])
 )",
-                           rows, columns, type),
+                           rows, columns, type, symbols),
                threads);
+}
+
+Problem softmax(int64_t rows, int threads, int64_t columns = 1024, const char* type = "f32") {
+  return softmax_of(rows, threads, std::to_string(columns), type, "");
 }
 
 // Rows of any length, of 1024 columns at the hint.
 Problem softmax_of_any(int64_t rows) {
-  Problem p = fixed(fmt::format(R"(kernel softmax(s: f32[{0}, L] in, d: f32[{0}, L] out) family row where L in 0..4096
-  m: f32[{0}] heap
-  a: f32[{0}] heap
-  r: f32[{0}] heap
-  e: f32[{0}, L] heap
-  for b < {0} [row]:
-    m[b] = -inf
-    for n < L [col]:
-      m[b] fmax= s[b, n]
-    a[b] = 0.0
-    for n1 < L [col]:
-      e[b, n1] = exp(s[b, n1] - m[b])
-      a[b] += e[b, n1]
-    r[b] = 1.0 / a[b]
-    for n2 < L [col]:
-      d[b, n2] = e[b, n2] * r[b]
-)",
-                                rows));
+  Problem p = softmax_of(rows, 1, "L", "f32", " where L in 0..4096");
   p.dims["L"] = 1024;
   return p;
 }
