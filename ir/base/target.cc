@@ -84,8 +84,9 @@ Target bare_target(IsaLevel level) { return Target().with(isa_features(level)); 
 
 std::string Target::to_string() const {
   std::string out =
-      fmt::format("{} lanes {} registers {} masks {} l1 {} ways {} l2 {} l3 {} cores {} memory {}", isa_name(level),
-                  lanes, vector_registers, mask_registers, l1_bytes, l1_ways, l2_bytes, l3_bytes, cores, memory_rate);
+      fmt::format("{} lanes {} registers {} masks {} l1 {} ways {} l2 {} l3 {} cores {} memory {} pipes {} alone {}",
+                  isa_name(level), lanes, vector_registers, mask_registers, l1_bytes, l1_ways, l2_bytes, l3_bytes,
+                  cores, memory_rate, pipe_bytes, prefetches_alone ? 1 : 0);
   for (const Extra& e : kExtras) {
     if ((extra & e.feature) != 0) out += fmt::format(" {}", e.word);
   }
@@ -100,6 +101,7 @@ Result<Target> parse_target(std::string_view text) {
     return out;
   };
   Target t;
+  int alone = 0;
   const std::string_view whole = text;
   const auto refuse = [whole](std::string_view what) {
     return invalid("target \"{}\": expected {}", whole.substr(0, 200), what);
@@ -115,9 +117,11 @@ Result<Target> parse_target(std::string_view text) {
   };
   if (!take("lanes", &t.lanes) || !take("registers", &t.vector_registers) || !take("masks", &t.mask_registers) ||
       !take("l1", &t.l1_bytes) || !take("ways", &t.l1_ways) || !take("l2", &t.l2_bytes) || !take("l3", &t.l3_bytes) ||
-      !take("cores", &t.cores) || !take("memory", &t.memory_rate) || t.memory_rate == 0) {
-    return refuse("lanes, registers, masks, l1, ways, l2, l3, cores and memory, each with its number");
+      !take("cores", &t.cores) || !take("memory", &t.memory_rate) || t.memory_rate == 0 ||
+      !take("pipes", &t.pipe_bytes) || t.pipe_bytes == 0 || !take("alone", &alone) || alone > 1) {
+    return refuse("lanes, registers, masks, l1, ways, l2, l3, cores, memory, pipes and alone, each with its number");
   }
+  t.prefetches_alone = alone == 1;
   while (!text.empty()) {
     const std::string_view feature = word();
     const auto* const e =

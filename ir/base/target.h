@@ -2,6 +2,7 @@
 // the machine; jit/host/host_cpu fills one in for the host, cap() and without() take features away for LATHE_MAX_ISA
 // and for tests. A plain value.
 #pragma once
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -60,6 +61,13 @@ struct Target {
   static constexpr int kFastMemory = 12, kSlowMemory = 4;
   int memory_rate = kFastMemory;
   bool slow_memory() const { return memory_rate <= kSlowMemory; }
+  // Bytes of a vector register that a pipe works on in a cycle.
+  int pipe_bytes = 64;
+  // Cycles that an operation keeps a pipe: 2 where a vector is worked on in two halves.
+  int halves() const { return std::max(1, vector_bytes() / pipe_bytes); }
+  // Whether the core's prefetcher alone brings a stream from memory as fast as it comes; instructions that prefetch what
+  // nothing else waits for then cost.
+  bool prefetches_alone = false;
 
   uint64_t features() const { return isa_features(level) | extra; }
   bool has(uint64_t wanted) const { return (wanted & ~features()) == 0; }

@@ -36,6 +36,9 @@ constexpr double kHides = 0.85, kWindowHides = 0.7, kHidesFarRows = 0.5, kHidesF
 // Where memory is slow: of two streams that are prefetched within a page, and of a next block, whose lines wait for
 // those that come from L2. Two streams are read faster than one.
 constexpr double kSlowHidesPage = 0.97, kSlowHidesNext = 0.65, kSlowTwoStreams = 0.9, kSlowNear = 15, kRowsInWindow = 4;
+// Where the core's prefetcher keeps up with memory, by how much of the time the arithmetic waits for it: what it hides,
+// and what lines cost that are asked for twice. A next block is asked for out of order.
+constexpr double kHidesAlone = 2, kAsksAgain = 0.7, kAloneHidesNext = 0.5;
 // Of a B that is read where it lies, in rows of a page and more.
 constexpr double kApart = 1.6, kL2Ways = 16, kHidesAlong = 0.7;
 constexpr int kLongLanes = 16;  // of vectors that are a whole line: what comes from L2 is there in time
@@ -111,8 +114,9 @@ class Model {
   // Cycles of one step of a tile: its pipes, its loads with its prefetches, the wait for its own sums, B's way from L2.
   double step(double rows, double v) const {
     const double lines = w_.prefetch > 0 ? v : w_.prefetch < 0 ? std::ceil(4 * v / tiles_) / 4 : 0;
-    const double busy = std::max({rows * v / kPipes, (rows + v + lines * vector_bytes() / 64) / kLoads, w_.latency,
-                                  from_near() ? v * vector_bytes() / near() : 0});
+    const double busy =
+        std::max({halves_ * rows * v / kPipes, (rows + halves_ * v + lines * vector_bytes() / 64) / kLoads, w_.latency,
+                  from_near() ? v * vector_bytes() / near() : 0});
     return pieces_from_near() ? std::max(busy, kLineOfPiece * v / vectors_ * piece() / 64) : busy;
   }
   double enter() const { return w_.joined ? kCall / tiles_ : w_.looped ? kTileOfLoop : kCall; }
@@ -121,6 +125,11 @@ class Model {
     const double sums = rows * vectors;
     return step(rows, vectors) * w_.k * conflicts(rows) + blocks_ * (enter() + sums) +
            (blocks_ - 1 + (w_.scratch_sums ? 2 : 0)) * sums + (w_.kc > 0 ? kScratchSum * sums : 0);
+  }
+
+  // What hides of a next block that tiles share.
+  double hides_next() const {
+    return t_.slow_memory() ? kSlowHidesNext : t_.prefetches_alone ? kAloneHidesNext : kHides;
   }
 
   // A row of tiles under all panels: the last panel is as many vectors as have columns.
@@ -169,7 +178,7 @@ class Model {
       // Each tile fetches an equal share of the next block: a short one waits for its share.
       const double share = memory / tiles_;
       const auto with = [&](double rows, double cycles) {
-        return overlapped(cycles, share, (t_.slow_memory() ? kSlowHidesNext : kHides) * kept() * room(rows));
+        return overlapped(cycles, share, hides_next() * kept() * room(rows));
       };
       return full_ * with(w_.mr, whole) + (rest_ > 0 ? with(rest_, part) : 0) + again;
     }
@@ -177,6 +186,8 @@ class Model {
     // Otherwise what comes from memory comes under the first tile; the others find it in a cache.
     // Where memory is slow the window holds too few lines of what more than a few rows need.
     double hidden = w_.cold && t_.slow_memory() && first_rows > kRowsInWindow ? 0 : window_hides(first_rows);
+    const double waits = w_.cold && t_.prefetches_alone ? std::max(0.0, 1 - first / memory) : 0;
+    hidden = std::max(hidden, std::min(1.0, kHidesAlone * waits));
     if (w_.prefetch > 0) {
       // In time: as many cycles ahead as some lines need that wait for each other, more where arithmetic and memory
       // take turns at being late. What the window would have held anyway is asked for twice, and so are lines that
@@ -186,7 +197,7 @@ class Model {
       const double lead = static_cast<double>(w_.prefetch) * w_.panels / stream_.rate,
                    late = std::max(0.0, 1 - lead / needed);
       if (hidden >= kWindowHides) memory *= 1.05;
-      memory *= 1 + lost_again();
+      memory *= 1 + lost_again() + kAsksAgain * waits;
       hidden = (pages() ? kSlowHidesPage : kHides) - 0.2 * late;
       // Past its panel's end a stream runs into the next one, which only the last of several wants: the others start
       // anew.
@@ -261,7 +272,8 @@ class Model {
 
   const MatmulWork& w_;
   const ir::Target& t_;
-  double columns_, tiles_across_, whole_across_, tail_, vectors_, full_, rest_, tiles_, depth_, blocks_, b_bytes_;
+  double halves_ = t_.halves(), columns_, tiles_across_, whole_across_, tail_, vectors_, full_, rest_, tiles_, depth_,
+         blocks_, b_bytes_;
   Stream stream_;
 };
 

@@ -22,7 +22,7 @@ struct Machine {
 
 inline Machine make_machine(const char* name, const char* what, ir::IsaLevel level, bool bf16, bool vnni, bool avx_vnni,
                             int cores, int64_t l1_kb, int l1_ways, int64_t l2_kb, int64_t l3_mb, int memory_rate,
-                            const std::vector<double>& rates) {
+                            int pipe_bytes, bool prefetches_alone, const std::vector<double>& rates) {
   Machine m{name, what, {}, {}};
   m.target = ir::bare_target(level);
   if (bf16) m.target.extra |= ir::kCpu_avx512bf16;
@@ -34,6 +34,8 @@ inline Machine make_machine(const char* name, const char* what, ir::IsaLevel lev
   m.target.l2_bytes = l2_kb << 10;
   m.target.l3_bytes = l3_mb << 20;
   m.target.memory_rate = memory_rate;
+  m.target.pipe_bytes = pipe_bytes;
+  m.target.prefetches_alone = prefetches_alone;
   static constexpr const char* kRates[] = {"fma_portable", "fma_avx2",    "fma_avx512", "read_l1", "read_l2",
                                            "read_l3",      "read_memory", "copy_l1",    "copy_l2", "copy_l3",
                                            "copy_memory",  "call_ns",     "barrier_ns", "task_ns"};
@@ -43,9 +45,10 @@ inline Machine make_machine(const char* name, const char* what, ir::IsaLevel lev
 
 inline const std::vector<Machine>& machines() {
   static const std::vector<Machine> all = {
-#define LATHE_MACHINE(name, what, level, bf16, vnni, avx_vnni, cores, l1_kb, l1_ways, l2_kb, l3_mb, memory, ...)    \
+#define LATHE_MACHINE(name, what, level, bf16, vnni, avx_vnni, cores, l1_kb, l1_ways, l2_kb, l3_mb, memory, pipes,  \
+                      alone, ...)                                                                                   \
   make_machine(#name, what, ir::IsaLevel::level, bf16, vnni, avx_vnni, cores, l1_kb, l1_ways, l2_kb, l3_mb, memory, \
-               {__VA_ARGS__}),
+               pipes, alone, {__VA_ARGS__}),
 #include "tests/common/machines.def"
   };
   return all;

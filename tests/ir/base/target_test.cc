@@ -33,7 +33,7 @@ TEST(Target, rows_keep_their_names_and_registers) {
                         Want{IsaLevel::avx512, "avx512 lanes 16 registers 32 masks 7"},
                         Want{IsaLevel::amx, "amx lanes 16 registers 32 masks 7"}}) {
     EXPECT_EQ(bare_target(w.level).to_string(),
-              std::string(w.text) + " l1 32768 ways 8 l2 1048576 l3 16777216 cores 1 memory 12");
+              std::string(w.text) + " l1 32768 ways 8 l2 1048576 l3 16777216 cores 1 memory 12 pipes 64 alone 0");
     EXPECT_EQ(bare_target(w.level).level, w.level);
   }
   EXPECT_EQ(static_cast<int>(IsaLevel::amx), 3) << "leaf programs hold the number";
@@ -58,6 +58,24 @@ TEST(Target, a_row_has_what_its_base_has) {
     EXPECT_EQ(parse_isa(isa_name(level)), level);
   }
   EXPECT_FALSE(is_vector_bytes(16));
+}
+
+TEST(Target, pipes_and_the_prefetcher_travel) {
+  Target t = zen5();
+  EXPECT_EQ(t.halves(), 1);
+  t.pipe_bytes = 32;
+  t.prefetches_alone = true;
+  EXPECT_EQ(t.halves(), 2);
+  EXPECT_EQ(t.cap(IsaLevel::avx2).halves(), 1) << "a pipe takes a whole vector of 256 bits";
+  const Result<Target> back = parse_target(t.to_string());
+  ASSERT_TRUE(back.ok()) << back.status().to_string();
+  EXPECT_EQ(back->to_string(), t.to_string());
+  for (const std::string& wrong : {std::string(" pipes 0 alone 1"), std::string(" pipes 32 alone 2"),
+                                   std::string(" pipes 32"), std::string(" alone 1 pipes 32")}) {
+    std::string text = t.to_string();
+    text.replace(text.find(" pipes"), std::string(" pipes 32 alone 1").size(), wrong);
+    EXPECT_EQ(parse_target(text).status().code(), Code::kINVALID) << text;
+  }
 }
 
 TEST(Target, a_machine_goes_by_the_last_row_it_has) {
@@ -91,7 +109,7 @@ TEST(Target, a_cap_takes_only_what_the_level_may_not_have) {
 
 TEST(Target, features_travel_as_words) {
   const std::string text = zen5().to_string();
-  EXPECT_TRUE(text.ends_with(" cores 1 memory 12 bf16 vnni"));
+  EXPECT_TRUE(text.ends_with(" cores 1 memory 12 pipes 64 alone 0 bf16 vnni"));
   const Result<Target> back = parse_target(text);
   ASSERT_TRUE(back.ok()) << back.status().to_string();
   EXPECT_EQ(back->features(), zen5().features());

@@ -38,5 +38,16 @@ TEST(Machine, defaults_are_settings_on_every_one) {
   }
 }
 
+// A stream from memory that the arithmetic waits for: Zen 4's core brings it alone, Zen 5's does not.
+TEST(Machine, few_rows_are_prefetched_where_the_core_does_not) {
+  const Problem p = matmul_problem(4, 4096, 4096, true);
+  const Recipe* r = find_recipe(p);
+  ASSERT_NE(r, nullptr);
+  EXPECT_EQ(r->defaults(p, test::find_machine("zen4")->target).at("pf"), 0);
+  EXPECT_GT(r->defaults(p, test::find_machine("zen5")->target).at("pf"), 0);
+  const Problem more = matmul_problem(14, 4096, 4096, true);
+  EXPECT_GT(r->defaults(more, test::find_machine("zen4")->target).at("pf"), 0) << "arithmetic takes turns with memory";
+}
+
 }  // namespace
 }  // namespace lathe::search
