@@ -3,8 +3,8 @@
 #include <mutex>
 
 #include "runtime/capi/handle.h"
+#include "runtime/capi/rehearsal.h"
 #include "runtime/live/online_tuner.h"
-#include "runtime/serve/rehearsal.h"
 #include "runtime/tune/warmup.h"
 
 namespace lathe::runtime {

@@ -7,7 +7,7 @@
 
 #include "jit/host/host_cpu.h"
 #include "runtime/capi/handle.h"
-#include "runtime/serve/rehearsal.h"
+#include "runtime/capi/rehearsal.h"
 #include "search/cut/cut.h"
 #include "tests/common/c_client.h"
 #include "tests/common/generators.h"

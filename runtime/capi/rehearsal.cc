@@ -1,5 +1,5 @@
 // See rehearsal.h.
-#include "runtime/serve/rehearsal.h"
+#include "runtime/capi/rehearsal.h"
 
 #include "jit/lower/lower.h"
 #include "jit/program/backend.h"
