@@ -147,7 +147,7 @@ typedef struct lathe_context_options {
   {(uint32_t)sizeof(lathe_context_options), 1, NULL, 0, NULL, NULL, NULL, 0, 0, 0, 0, 0, 0}
 
 /* Creates a context. options may be NULL (all defaults). Reads the LATHE_* environment once; an option of the struct
- * takes precedence. Starts no process and opens no compiler; starts a thread only if tuning is on. */
+ * takes precedence. Starts no process and no compiler, a thread only for tuning. The first one rehearses a resolve. */
 LATHE_API lathe_status lathe_context_create(const lathe_context_options* options, lathe_context** out,
                                             lathe_error* error);
 /* The context is freed with its last graph, kernel, pin and plan. Background work ends then. */
@@ -308,10 +308,10 @@ typedef struct lathe_policy {
   uint32_t struct_size, version;
   /* lathe_wait. NOW: the stored Schedule, else the default Schedule by the fast generator, which takes about a
    * millisecond of the caller's CPU time (counter first_resolve_cpu_ns). A first call near a hint with another default,
-   * or with unpacked constants that the kernel packs, compiles code, unless lathe_seal did. NOW never waits for another
-   * caller's work. TUNED: tuned by measurement for the hinted dims, within deadline_ns. At the deadline, or without a
-   * measuring worker, it serves as NOW with info.miss_reason "budget" or "no_worker".
-   * STORED: LATHE_STATUS_MISS unless stored. */
+   * or with unpacked constants that the kernel packs, compiles code, and so does the first lathe_prepack of a constant,
+   * unless lathe_seal did. NOW never waits for another caller's work. TUNED: tuned by measurement for the hinted dims,
+   * within deadline_ns. At the deadline, or without a measuring worker, it serves as NOW with info.miss_reason "budget"
+   * or "no_worker". STORED: LATHE_STATUS_MISS unless stored. */
   uint32_t wait;
   uint32_t allowed;       /* LATHE_CLASS_* bits; 0: reassociate and contract */
   uint64_t deadline_ns;   /* of TUNED, from the start of the call; 0: no limit */

@@ -7,7 +7,8 @@
 //   q*(x // d)             0 if q >= 0 and x >= 0 suffice, 1 of a ceildiv if x >= 1 does; else multiply by d:
 //                          d*(x // d) in [x - d + 1, x], exactly where q is 1 or -1; ceildiv and mod alike
 //   q*N, N a symbol        its smallest, largest value by the sign of q
-// Sound and incomplete: a budget bounds the work. Does not use facts such as `extent >= 1 inside a scope`.
+// A sum that is negative at one of the points of the ranges is given up at once. Sound and incomplete: a budget bounds
+// the work. Does not use facts such as `extent >= 1 inside a scope`.
 #include <algorithm>
 
 #include "ir/analysis/canon.h"
@@ -28,6 +29,7 @@ class Prover {
     if (p.is_constant()) return false;
     // A loop that an input ends may never run, whatever the interval of its iterator says.
     if (v.hi < 0 && find(p, [&](const Expr& a) { return runs_to_loaded(a); }) == nullptr) return false;
+    if (negative_somewhere(p, ranges_)) return false;
     if (const Expr* atom = find(p, is_lattice)) {
       // First what loses nothing.
       const Expr* both = find(p, [&](const Expr& a) { return is_lattice(a) && needs_both(p, a); });
@@ -201,9 +203,7 @@ class Prover {
 };
 }  // namespace
 
-bool proves_nonnegative(const Poly& p, const Ranges& ranges) {
-  return !negative_somewhere(p, ranges) && Prover(ranges).nonnegative(p);
-}
+bool proves_nonnegative(const Poly& p, const Ranges& ranges) { return Prover(ranges).nonnegative(p); }
 
 bool proves_le(const Expr& a, const Expr& b, const Ranges& ranges) {
   if (!a || !b) return false;

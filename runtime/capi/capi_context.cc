@@ -1,7 +1,9 @@
 // C ABI: contexts and the seal.
 #include <climits>
+#include <mutex>
 
 #include "runtime/capi/handle.h"
+#include "runtime/capi/rehearsal.h"
 #include "runtime/live/online_tuner.h"
 #include "runtime/tune/warmup.h"
 
@@ -91,6 +93,8 @@ Status create_context(const lathe_context_options* options, lathe_context** out)
     LATHE_RETURN_IF_ERROR(config.options.set(OptionId::background_threads, o.background_threads < 0 ? "0" : "1"));
   config.own_threads = o.own_threads;
   LATHE_ASSIGN(std::shared_ptr<Context> context, Context::create(std::move(config)));
+  static std::once_flag rehearsed;
+  std::call_once(rehearsed, [&] { (void)rehearse_resolve(context->target()); });
   *out = make_handle<lathe_context>(ContextBody{std::make_shared<ContextState>(std::move(context))});
   return {};
 }

@@ -204,9 +204,10 @@ Status prepack(const lathe_kernel* kernel, int32_t arg, const lathe_tensor* sour
   if (body.device != nullptr)
     return ir::make_error(ir::Code::kSTATE, "a kernel of a GPU packs by lathe_prepack_on_stream").with_arg("kernel", 0);
   LATHE_ASSIGN(const PackCall found, match_prepack(body, arg, source, out, out_bytes));
-  body.op->context().leaves().publish();  // a host that packs is still starting
   ask_for_large_pages(out, body.plan.args[static_cast<size_t>(arg)].packed_bytes);
-  return run_pack(found.packing, {}, found.source, out, body.op->context().tasks());
+  LATHE_RETURN_IF_ERROR(run_pack(found.packing, {}, found.source, out, body.op->context().tasks()));
+  body.op->context().leaves().publish();  // a host that packs is still starting
+  return {};
 }
 
 Status prepack_on_stream(const lathe_kernel* kernel, int32_t arg, const lathe_tensor* source, void* out,

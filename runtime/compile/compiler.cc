@@ -2,6 +2,7 @@
 #include "runtime/compile/compiler.h"
 
 #include <algorithm>
+#include <mutex>
 
 #include "ir/analysis/analysis.h"
 #include "ir/analysis/verifier.h"
@@ -26,10 +27,18 @@ MissReason reason_of(const Status& leaf) {
   return leaf.code() == ir::Code::kNOMEM ? MissReason::k_budget : MissReason::k_compile_failed;
 }
 
-// Compiles the leaves of a cut kernel; remembers the most expensive origin.
-Status make_leaves(CpuNest& nest, const ir::Target& target, LeafCache& cache, const LeafPolicy& policy,
-                   std::vector<std::string>& keys, bool& portable, Stage& stage, MissReason* why) {
+// What came of compiling the leaves of a nest.
+struct MadeLeaves {
+  std::vector<std::string> keys;
+  std::vector<std::shared_ptr<const jit::CodeImage>> images;
+  LeafOrigin origin = LeafOrigin::memory;  // the most expensive one
+  bool portable = false;                   // some leaf is executed by T0
+};
+
+Result<MadeLeaves> make_leaves(CpuNest& nest, const ir::Target& target, LeafCache& cache, const LeafPolicy& policy,
+                               MissReason* why) {
   const ir::CutKernel& cut = nest.cut;
+  MadeLeaves out;
   for (size_t l = 0; l < cut.leaves.size(); ++l) {
     LeafOrigin origin = LeafOrigin::memory;
     const Result<const LeafEntry*> made = cache.get(cut.leaves[l], target, policy, &origin);
@@ -39,31 +48,88 @@ Status make_leaves(CpuNest& nest, const ir::Target& target, LeafCache& cache, co
     }
     const LeafEntry* entry = *made;
     nest.leaves.push_back(entry->ref);
-    keys.push_back(entry->key);
-    if (entry->image && &nest == &stage.nest()) stage.images.push_back(entry->image);
-    portable |= entry->backend == jit::Backend::portable;
-    if (origin != LeafOrigin::memory) stage.origin = std::max(stage.origin, origin);
+    out.keys.push_back(entry->key);
+    if (entry->image) out.images.push_back(entry->image);
+    out.portable |= entry->backend == jit::Backend::portable;
+    out.origin = std::max(out.origin, origin);
   }
-  return {};
+  return out;
 }
 
-Result<PackedParam> make_pack(const ir::Buffer& buffer, int param, uint64_t layout_id, const ir::Target& target,
-                              LeafCache& cache, const LeafPolicy& policy, Stage& stage, MissReason* why) {
+struct Packing {
+  std::shared_ptr<CpuNest> nest;
+  MadeLeaves leaves;
+};
+Result<Packing> make_packing(const ir::Kernel& kernel, const ir::Target& target, LeafCache& cache,
+                             const LeafPolicy& policy, MissReason* why) {
+  search::Problem problem;
+  problem.threads = 2;  // shared out where run_pack() has an arena
+  problem.kernel = kernel;
+  const search::Scheduled copy = search::default_scheduled(problem, target);
+  LATHE_RETURN_IF_ERROR(search::check_safe(kernel, copy.kernel));
+  LATHE_ASSIGN(ir::CutKernel cut, search::cut(copy.kernel));
+  Packing out;
+  out.nest = std::make_shared<CpuNest>(std::move(cut));
+  LATHE_ASSIGN(out.leaves, make_leaves(*out.nest, target, cache, policy, why));
+  return out;
+}
+
+// What packs a constant, made by who first packs one. Who comes second meanwhile makes one as well, and takes the
+// first one's.
+class LatePack final : public Executable {
+ public:
+  LatePack(ir::Kernel kernel, const ir::Target& target, LeafCache& leaves, const LeafPolicy& policy)
+      : kernel_(std::move(kernel)), target_(target), leaves_(leaves), policy_(policy) {}
+  MemorySpace memory() const override { return MemorySpace::host; }
+  Result<std::unique_ptr<const BoundExecutable>> bind(const SymbolValues& symbols,
+                                                      const std::vector<ArgLayout>& layouts,
+                                                      int threads) const override {
+    LATHE_RETURN_IF_ERROR(complete());
+    return made_->bind(symbols, layouts, threads);
+  }
+  std::unique_ptr<Executable> copy() const override {
+    return std::make_unique<LatePack>(kernel_, target_, leaves_, policy_);
+  }
+  Status complete() const override {
+    {
+      const std::lock_guard lock(mutex_);
+      if (made_ != nullptr) return {};
+    }
+    LATHE_ASSIGN(Packing packing, make_packing(kernel_, target_, leaves_, policy_, nullptr));
+    const std::lock_guard lock(mutex_);
+    if (made_ == nullptr) made_ = std::move(packing.nest);
+    return {};
+  }
+
+ private:
+  const ir::Kernel kernel_;
+  const ir::Target target_;
+  LeafCache& leaves_;
+  const LeafPolicy policy_;
+  mutable std::mutex mutex_;
+  mutable std::shared_ptr<const CpuNest> made_;  // stays once it is there
+};
+
+Result<PackedParam> pack_of(const ir::Buffer& buffer, int param, uint64_t layout_id, const ir::Target& target,
+                            LeafCache& cache, const LeafPolicy& policy, Stage& stage, MissReason* why) {
   PackedParam out;
   out.param = param;
   out.layout_id = layout_id;
-  search::Problem problem;
-  problem.threads = 2;  // shared out where run_pack() has an arena
-  LATHE_ASSIGN(problem.kernel, search::pack_kernel(stage.nest().cut.kernel, buffer.name));
-  const search::Scheduled copy = search::default_scheduled(problem, target);
-  LATHE_RETURN_IF_ERROR(search::check_safe(problem.kernel, copy.kernel));
-  LATHE_ASSIGN(ir::CutKernel cut, search::cut(copy.kernel));
-  const ir::Buffer* dst = cut.kernel.find_buffer("dst");
+  LATHE_ASSIGN(ir::Kernel kernel, search::pack_kernel(stage.nest().cut.kernel, buffer.name));
+  const ir::Buffer* dst = kernel.find_buffer("dst");
   out.type = dst->type;
   out.dims = dst->dims;
-  auto nest = std::make_shared<CpuNest>(std::move(cut));
-  LATHE_RETURN_IF_ERROR(make_leaves(*nest, target, cache, policy, out.leaf_keys, out.portable, stage, why));
-  out.pack = std::move(nest);
+  if (policy.packs_later) {
+    LeafPolicy later = policy;
+    later.portable = true;  // nothing simpler would serve then
+    out.pack = std::make_shared<LatePack>(std::move(kernel), target, cache, later);
+    return out;
+  }
+  LATHE_ASSIGN(Packing made, make_packing(kernel, target, cache, policy, why));
+  out.pack = std::move(made.nest);
+  out.leaf_keys = std::move(made.leaves.keys);
+  out.portable = made.leaves.portable;
+  stage.origin = std::max(stage.origin, made.leaves.origin);
   return out;
 }
 
@@ -128,7 +194,11 @@ Status add_leaves(Stage& stage, const ir::Target& target, LeafCache& leaves, con
                   const KnownPacks& known) {
   const LeafCacheOptions& options = leaves.options();
   const int64_t start = thread_cpu_ns();
-  LATHE_RETURN_IF_ERROR(make_leaves(stage.nest(), target, leaves, policy, stage.leaf_keys, stage.portable, stage, why));
+  LATHE_ASSIGN(MadeLeaves own, make_leaves(stage.nest(), target, leaves, policy, why));
+  stage.leaf_keys = std::move(own.keys);
+  stage.images = std::move(own.images);
+  stage.origin = own.origin;
+  stage.portable = own.portable;
   int param = 0;
   for (const ir::Buffer& b : stage.nest().cut.kernel.buffers) {
     if (search::is_packed(b)) {
@@ -136,7 +206,7 @@ Status add_leaves(Stage& stage, const ir::Target& target, LeafCache& leaves, con
       if (const PackedParam* shared = find_known(known, b, param, layout, policy)) {
         stage.packed.push_back(*shared);
       } else {
-        LATHE_ASSIGN(PackedParam made, make_pack(b, param, layout, target, leaves, policy, stage, why));
+        LATHE_ASSIGN(PackedParam made, pack_of(b, param, layout, target, leaves, policy, stage, why));
         stage.packed.push_back(std::move(made));
       }
       const PackedParam& p = stage.packed.back();

@@ -55,6 +55,8 @@ class Executable {
   virtual ir::Result<std::unique_ptr<const BoundExecutable>> bind(const SymbolValues& symbols,
                                                                   const std::vector<ArgLayout>& layouts,
                                                                   int threads) const = 0;
+  // Makes what is left for the first bind(); that one's error, where it would have one of its own.
+  virtual ir::Status complete() const { return {}; }
   virtual std::unique_ptr<Executable> copy() const = 0;
   // For who shows, probes or changes the parts of the CPU's; null: it is another.
   virtual CpuNest* cpu_nest() { return nullptr; }

@@ -23,9 +23,10 @@ class Store;
 
 // What making a leaf may do.
 struct LeafPolicy {
-  bool generate = true;  // xbyak, on this thread
-  bool llvm = true;      // the plug-in, if xbyak refuses
-  bool portable = true;  // T0, if nothing else serves
+  bool generate = true;      // xbyak, on this thread
+  bool llvm = true;          // the plug-in, if xbyak refuses
+  bool portable = true;      // T0, if nothing else serves
+  bool packs_later = false;  // leaves that pack constants are made when one is packed, or by a seal
   // Tests and the search: only this backend, nothing stored is read or written.
   bool forced = false;
   jit::Backend backend = jit::Backend::xbyak;

@@ -280,6 +280,11 @@ Result<Bodies> Stages::late_for(const CallShape& call) {
 
 Status Stages::complete() {
   for (LateRange& l : ranges_) (void)range_stage(l);
+  for (const auto& list : stages_) {
+    for (const auto& s : list) {
+      for (const PackedParam& p : s->stage.packed) LATHE_RETURN_IF_ERROR(p.pack->complete());
+    }
+  }
   return late_stages(true).status();
 }
 

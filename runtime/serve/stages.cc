@@ -153,6 +153,7 @@ Result<PrepareInfo> Stages::prepare(const PrepareRequest& asked, bool compiled_o
   }
   PrepareRequest request = asked;
   request.caller_waits &= !stored_only;  // later nothing could be refused any more
+  policy.packs_later = request.caller_waits;
   const std::vector<SymbolValues> hints = definition_.hinted_dims();
   for (size_t k = 0; k < definition_.lowered().kernels.size(); ++k) {
     const int kernel = static_cast<int>(k);

@@ -1,5 +1,5 @@
-// What a first resolve makes, counted: each move once, one copy of what packs a constant, and nothing for calls that
-// nobody has made.
+// What a first resolve makes, counted: each move once, nothing that packs constants before one is packed, one copy of
+// it then, and nothing for calls that nobody has made. A rehearsal of it leaves no trace.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -7,6 +7,7 @@
 
 #include "jit/host/host_cpu.h"
 #include "runtime/capi/handle.h"
+#include "runtime/capi/rehearsal.h"
 #include "search/cut/cut.h"
 #include "tests/common/c_client.h"
 #include "tests/common/generators.h"
@@ -56,7 +57,13 @@ TEST(FirstResolve, AppliesEachMoveOnceAndMakesOnlyThePackedStage) {
   ASSERT_EQ(op->stages().of(0).size(), 1u);
   const Stage& stage = op->stages().of(0)[0]->stage;
   ASSERT_EQ(stage.packed.size(), 1u);
-  EXPECT_EQ(applied, stage.schedule.moves.size() + packing_moves(stage, ctx->target()));
+  EXPECT_EQ(applied, stage.schedule.moves.size());
+  const size_t packing = packing_moves(stage, ctx->target());
+  const uint64_t resolved = search::moves_applied();
+  for (int turn = 0; turn < 2; ++turn) {
+    ASSERT_TRUE(stage.packed[0].pack->complete().ok());
+    EXPECT_EQ(search::moves_applied(), resolved + packing) << turn;
+  }
 }
 
 TEST(FirstResolve, StagesOfStoredDecisionsShareWhatPacks) {
@@ -75,7 +82,7 @@ TEST(FirstResolve, StagesOfStoredDecisionsShareWhatPacks) {
   ASSERT_TRUE(op->stages().prepare({.caller_waits = true}).ok());
   const uint64_t applied = search::moves_applied() - before;
   ASSERT_EQ(op->stages().of(0).size(), 4u);
-  uint64_t moves = packing_moves(op->stages().of(0)[0]->stage, ctx->target());
+  uint64_t moves = 0;
   for (const auto& s : op->stages().of(0)) {
     moves += s->stage.schedule.moves.size();
     ASSERT_EQ(s->stage.packed.size(), 1u);
@@ -160,6 +167,50 @@ TEST_F(PlainCalls, ASealMakesWhatTheyNeedFirst) {
   const uint64_t before = compiled();
   call_plain(kernel.get());
   EXPECT_EQ(compiled(), before);
+}
+
+TEST(FirstResolve, ASealMakesWhatPacksFirst) {
+  for (const bool sealed : {false, true}) {
+    const auto ctx = test::make_context();
+    const auto graph = test::matmul_graph(ctx.get(), test::range("M", 1, 64), 70, 100);
+    const auto kernel = test::resolve(ctx.get(), graph.get());
+    lathe_pack_info packing{};
+    ASSERT_EQ(lathe_prepack_query(kernel.get(), 1, &packing, nullptr), LATHE_STATUS_OK);
+    if (packing.bytes == 0 || !test::generates()) GTEST_SKIP() << "nothing is packed, or no code is made";
+    lathe_error e{};
+    if (sealed) {
+      ASSERT_EQ(lathe_seal(ctx.get(), LATHE_SEAL_ERROR, &e), LATHE_STATUS_OK) << e.message;
+    }
+    const auto compiled = [&] {
+      uint64_t value = 0;
+      EXPECT_EQ(lathe_stats(ctx.get(), "compiled_xbyak", &value, nullptr), LATHE_STATUS_OK);
+      return value;
+    };
+    const uint64_t before = compiled();
+    Floats w({70, 100});
+    w.numbers(4);
+    const test::Aligned out(packing.bytes);
+    const lathe_arg source = w.arg();
+    for (int turn = 0; turn < 2; ++turn) {
+      ASSERT_EQ(lathe_prepack(kernel.get(), 1, source.tensor, out.memory, packing.bytes, &e), LATHE_STATUS_OK)
+          << e.message;
+    }
+    EXPECT_EQ(compiled() > before, !sealed);
+  }
+}
+
+TEST(FirstResolve, ARehearsalLeavesNoTrace) {
+  const std::shared_ptr<Context> ctx = in_memory();
+  const uint64_t before = search::moves_applied();
+  const ir::Status rehearsed = rehearse_resolve(ctx->target());
+  EXPECT_TRUE(rehearsed.ok() || !jit::backend_built(jit::Backend::xbyak)) << rehearsed.to_string();
+  EXPECT_GT(search::moves_applied(), before) << "nothing was scheduled";
+  const auto made = test::make_context();
+  for (const char* counter : {"compiled_xbyak", "code_bytes", "first_resolve_cpu_ns", "misses_never_seen"}) {
+    uint64_t value = 1;
+    EXPECT_EQ(lathe_stats(made.get(), counter, &value, nullptr), LATHE_STATUS_OK);
+    EXPECT_EQ(value, 0u) << counter;
+  }
 }
 
 TEST_F(PlainCalls, TheirWorkspaceIsWithinWhatResolveSays) {
