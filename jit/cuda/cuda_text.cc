@@ -391,6 +391,9 @@ class Writer {
         case Kind::barrier:
           line("lt_barrier({});", barriers_++);
           break;
+        case Kind::warp_barrier:
+          line("lt_warp_barrier({});", warps_++);
+          break;
         case Kind::warp: {
           if (warp_op(s.warp).goes_on()) {
             group(s);

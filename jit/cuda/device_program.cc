@@ -158,6 +158,9 @@ class Printer {
         case Kind::barrier:
           out_ += "barrier\n";
           break;
+        case Kind::warp_barrier:
+          out_ += "barrier of the warp\n";
+          break;
         case Kind::warp: {
           std::vector<std::string> all;
           for (const DevicePlace& at : s.places) all.push_back(place(at));

@@ -178,10 +178,11 @@ struct DeviceStmt {
     index,    // value = `integer`: a condition, or a number as f32 or i32; `name` is the lane, if it is not empty
     shuffle,  // value = the operand of the thread whose number differs in the bit `distance`
     barrier,  // all threads of the block have come here, and see what the others stored
-    warp,     // the threads of each warp do `warp` together; places: its results, then its operands
-    copy,     // `lanes` elements from places[1], of a parameter, on are on their way to places[0] on, of shared memory
-    commit,   // the thread's copies since the last commit are a group
-    await,    // the thread's groups have arrived, but for the latest `groups`
+    warp_barrier,  // all threads of the warp have
+    warp,          // the threads of each warp do `warp` together; places: its results, then its operands
+    copy,    // `lanes` elements from places[1], of a parameter, on are on their way to places[0] on, of shared memory
+    commit,  // the thread's copies since the last commit are a group
+    await,   // the thread's groups have arrived, but for the latest `groups`
     fence_sums,       // what groups of warps do next sees the sums as the thread has left them
     fence_shared,     // ... and, after a barrier, what the thread has stored to shared memory
     commit_products,  // what the group has begun since the last of these belongs together
@@ -261,8 +262,9 @@ std::string print(const DeviceProgram& program);
 //   products sums and shared memory are handed over by a fence before a group of warps computes with them, and are its
 //            own until it is waited for; nothing is on its way at the end (device_waits.h)
 //   wait     all threads of the block reach a barrier, a shuffle and what warps do together: none stands where a
-//            condition or the length of a loop depends on the thread. Nor may two threads touch an element of shared
-//            memory, one of them storing it, with no barrier in between (device_waits.h)
+//            condition or the length of a loop depends on the thread; a barrier of a warp, all threads of that. Nor may
+//            two threads touch an element of shared memory, one of them storing it, with no barrier in between
+//            (device_waits.h)
 //   rings    boxes are whole lines of 128 bytes and fill swizzled memory of the ring; a place is filled when what was
 //            done with it before is done, and is read when it is full, for the right time (device_rings.cc)
 //   roles    whole groups of four warps each; registers by 8, 24..256, of which there are no more than at the start,

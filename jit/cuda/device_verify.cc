@@ -8,6 +8,7 @@
 #include "ir/core/text_form.h"
 #include "jit/cuda/device_program.h"
 #include "jit/cuda/device_waits.h"
+#include "jit/cuda/differing_names.h"
 
 namespace lathe::jit {
 
@@ -18,6 +19,7 @@ namespace {
 
 class Verifier {
   using Space = DevicePlace::Space;
+  using Among = DifferingNames::Among;
 
  public:
   explicit Verifier(const DeviceProgram& p) : p_(p) {}
@@ -41,13 +43,13 @@ class Verifier {
     LATHE_RETURN_IF_ERROR(check_shared(p_));
     stored_.assign(p_.locals.size(), false);
     stored_shared_.assign(p_.shared.size(), false);
-    differs_.insert("thread");
+    differ_.add("thread", Among::warp);
     return body(p_.body);
   }
 
  private:
-  Status define(const std::string& name, bool differs = false) {
-    if (differs) differs_.insert(name);
+  Status define(const std::string& name, Among among = Among::none) {
+    differ_.add(name, among);
     if (!names_.insert(name).second || !defined_.insert(name).second)
       return invalid("names: {} is defined twice", name);
     return {};
@@ -271,17 +273,13 @@ class Verifier {
     return {};
   }
 
-  // Whether it may be something else in another thread of the block.
-  bool differs(const ir::Expr& e) const {
-    bool out = false;
-    ir::for_each_node(e, [&](const ir::ExprNode& n) { out |= differs_.count(n.name) != 0; });
-    return out;
-  }
   // A body that not all threads run, or not as often.
-  Status apart(const std::vector<DeviceStmt>& list, bool differs) {
-    apart_ += differs;
+  Status apart(const std::vector<DeviceStmt>& list, Among among) {
+    apart_ += among != Among::none;
+    split_ += among == Among::warp;
     Status status = inside(list);
-    apart_ -= differs;
+    apart_ -= among != Among::none;
+    split_ -= among == Among::warp;
     return status;
   }
 
@@ -333,22 +331,22 @@ class Verifier {
     switch (s.kind) {
       case Kind::let:
         LATHE_RETURN_IF_ERROR(integer(s.integer, ir::DType::i64));
-        return define(s.name, differs(s.integer));
+        return define(s.name, differ_.of(s.integer));
       case Kind::count:
         counted_.insert(s.name);
         return define(s.name);
       case Kind::add:
         if (counted_.count(s.name) * names_.count(s.name) == 0) return invalid("names: nothing counts {}", s.name);
-        if (apart_ > 0 || differs(s.integer)) differs_.insert(s.name);
+        differ_.add(s.name, apart_ > 0 ? Among::warp : differ_.of(s.integer));
         return integer(s.integer, ir::DType::i64);
       case Kind::take:
         if (s.places.size() == 1) LATHE_RETURN_IF_ERROR(place(s.places[0]));
         LATHE_RETURN_IF_ERROR(check_take_form(p_, s));
         for (const ir::Expr& end : {s.integer, s.step}) LATHE_RETURN_IF_ERROR(integer(end, ir::DType::i64));
-        return define(s.name, differs(s.places[0].offset));
+        return define(s.name, differ_.of(s.places[0].offset));
       case Kind::when: {
         LATHE_RETURN_IF_ERROR(integer(s.integer, ir::DType::b8));
-        const bool some = differs(s.integer);
+        const Among some = differ_.of(s.integer);
         LATHE_RETURN_IF_ERROR(apart(s.body, some));
         return apart(s.otherwise, some);
       }
@@ -357,9 +355,9 @@ class Verifier {
         for (const DevicePlace& at : s.places) LATHE_RETURN_IF_ERROR(place(at));
         const size_t outside = aligned_.size();
         for (const DevicePlace& at : s.places) aligned_.emplace_back(at, s.lanes);
-        LATHE_RETURN_IF_ERROR(apart(s.body, true));
+        LATHE_RETURN_IF_ERROR(apart(s.body, Among::warp));
         aligned_.resize(outside);
-        return apart(s.otherwise, true);
+        return apart(s.otherwise, Among::warp);
       }
       case Kind::loop: {
         LATHE_RETURN_IF_ERROR(integer(s.integer, ir::DType::i64));
@@ -370,7 +368,7 @@ class Verifier {
         const std::set<std::string> names = names_;
         LATHE_RETURN_IF_ERROR(define(s.name));
         if (s.unrolled > 0) copies_.enter(s.name, ir::Expr(s.unrolled));
-        LATHE_RETURN_IF_ERROR(apart(s.body, differs(s.integer)));
+        LATHE_RETURN_IF_ERROR(apart(s.body, differ_.of(s.integer)));
         if (s.unrolled > 0) copies_.leave();
         names_ = names;
         return {};
@@ -412,6 +410,9 @@ class Verifier {
         return shuffle(s);
       case Kind::barrier:
         return apart_ > 0 ? invalid("wait: a barrier that not all threads reach") : Status();
+      case Kind::warp_barrier:
+        if (p_.threads % kWarpThreads != 0) return invalid("wait: a barrier of warps in {} threads", p_.threads);
+        return split_ > 0 ? invalid("wait: a barrier of a warp that not all of its threads reach") : Status();
       case Kind::warp:
         return warp_op(s.warp).goes_on() ? group(s) : warp(s);
       case Kind::fence_sums:
@@ -479,8 +480,8 @@ class Verifier {
   ir::Ranges copies_;                                 // iterators of unrolled loops
   std::vector<bool> stored_, stored_shared_;          // locals and shared memory, so far
   std::set<std::string> counted_;                     // names that are added to
-  std::set<std::string> differs_;                     // names that depend on the thread
-  int apart_ = 0;                                     // bodies around that not all threads run
+  DifferingNames differ_;                             // names that depend on the thread
+  int apart_ = 0, split_ = 0;                         // bodies around that not all threads run; all of a warp
   std::set<int> numbers_;                             // ever defined
   std::vector<std::pair<DevicePlace, int>> aligned_;  // found here, to so many lanes
 };

@@ -21,7 +21,13 @@ using ir::Status;
 namespace {
 
 constexpr int kNobody = -1, kSeveral = -2;  // else the number of a thread
-constexpr int64_t kMostTurns = 256;         // of a loop that are gone through one by one
+// Or several of a warp, or some of it, all of which have met since.
+constexpr int kOfFirstWarp = -3;
+int several_of_warp(int warp) { return kOfFirstWarp - 2 * warp; }
+int of_warp(int warp) { return several_of_warp(warp) - 1; }
+int warp_of(int who) { return who >= 0 ? who / kWarpThreads : (kOfFirstWarp - who) / 2; }
+bool is_of_warp(int who) { return who >= 0 || who <= kOfFirstWarp; }
+constexpr int64_t kMostTurns = 256;  // of a loop that are gone through one by one
 constexpr int64_t kLeastTurns = 3;
 constexpr int64_t kLine = kSwizzledLine / 2;  // elements
 
@@ -48,8 +54,18 @@ struct State {
 };
 
 // Several are not known to be the same ones.
-bool other(int who, int thread) { return who != kNobody && (who != thread || who == kSeveral); }
-int together(int a, int b) { return a == kNobody || a == b ? b : b == kNobody ? a : kSeveral; }
+bool other(int who, int thread) {
+  if (who <= kOfFirstWarp && thread >= 0) return who != of_warp(warp_of(thread));
+  return who != kNobody && (who != thread || who == kSeveral);
+}
+// Of a warp that has met: a thread that came since is the one to tell from the others.
+int together(int a, int b) {
+  if (a == kNobody || a == b) return b;
+  if (b == kNobody) return a;
+  if (!is_of_warp(a) || !is_of_warp(b) || warp_of(a) != warp_of(b)) return kSeveral;
+  if (a == of_warp(warp_of(a))) return b;
+  return b == of_warp(warp_of(a)) ? a : several_of_warp(warp_of(a));
+}
 
 class Checker {
   using List = std::vector<DeviceStmt>;
@@ -91,7 +107,8 @@ class Checker {
       const Found a = look(s.body), b = look(s.otherwise);
       const bool counts = s.kind == DeviceStmt::Kind::commit || s.kind == DeviceStmt::Kind::await ||
                           s.kind == DeviceStmt::Kind::commit_products || s.kind == DeviceStmt::Kind::await_products;
-      Found here{a.touches || b.touches || counts, a.waits || b.waits || s.kind == DeviceStmt::Kind::barrier};
+      const bool waits = s.kind == DeviceStmt::Kind::barrier || s.kind == DeviceStmt::Kind::warp_barrier;
+      Found here{a.touches || b.touches || counts, a.waits || b.waits || waits};
       here.touches |= std::any_of(s.places.begin(), s.places.end(),
                                   [](const DevicePlace& at) { return at.space == DevicePlace::Space::shared; });
       found_[&s] = here;
@@ -136,6 +153,13 @@ class Checker {
       case Kind::barrier:
         std::fill(state.touched.begin(), state.touched.end(), Touch());
         return {};
+      case Kind::warp_barrier:
+        for (Touch& t : state.touched) {
+          for (int* who : {&t.writer, &t.reader})
+            if (is_of_warp(*who) && mask[static_cast<size_t>(warp_of(*who) * kWarpThreads)] != 0)
+              *who = of_warp(warp_of(*who));
+        }
+        return {};
       case Kind::commit:
         state.groups.push_back(std::exchange(state.open, {}));
         return {};
@@ -170,6 +194,13 @@ class Checker {
     for (size_t t = 0; t < mask.size(); ++t) {
       yes[t] &= in(condition, t).hi != 0;
       no[t] &= s.kind == DeviceStmt::Kind::aligned || in(condition, t).lo == 0;
+    }
+    if (!alike && found_.at(&s).waits) {  // warps meet in it, or leave it out
+      if (!s.otherwise.empty()) return ir::invalid("wait: warps do two different things and meet there");
+      const State before = state;
+      LATHE_RETURN_IF_ERROR(body(s.body, yes, state));
+      join(state, before);
+      return {};
     }
     if (!alike) {
       const Group before = state.open, outer = alternative_;
@@ -424,8 +455,8 @@ class Checker {
   }
 
   static Status conflict(const std::string& element, int a, int b) {
-    const std::string who = std::max(a, b) == kSeveral       ? "several threads"
-                            : a == kSeveral || b == kSeveral ? fmt::format("thread {} and others", std::max(a, b))
+    const std::string who = std::max(a, b) <= kSeveral       ? "several threads"
+                            : a <= kSeveral || b <= kSeveral ? fmt::format("thread {} and others", std::max(a, b))
                                                              : fmt::format("threads {} and {}", a, b);
     return ir::invalid("wait: {} may touch {}, one of them stores it, and no barrier is between them", who, element);
   }

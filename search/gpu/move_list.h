@@ -1,7 +1,9 @@
 // A Schedule written line by line.
 #pragma once
+#include <algorithm>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "search/moves/schedule.h"
 
@@ -18,6 +20,16 @@ class MoveList {
     ir::Result<Move> m = parse_move(fmt::format(format, std::forward<A>(args)...));
     if (m.ok()) schedule_.moves.push_back(std::move(*m));
     if (status_.ok()) status_ = m.status();
+  }
+  // Scopes that stand in each other alone come into the order that is wanted, by exchanges of neighbours.
+  void sort(std::vector<std::string> is, const std::vector<std::string>& wanted) {
+    for (size_t at = 0; at < wanted.size(); ++at) {
+      auto from = static_cast<size_t>(std::find(is.begin(), is.end(), wanted[at]) - is.begin());
+      for (; from > at; --from) {
+        move("swap_scopes {} {}", is[from - 1], is[from]);
+        std::swap(is[from - 1], is[from]);
+      }
+    }
   }
   void knob(const std::string& name, int64_t value) { schedule_.knobs[name] = value; }
   // Applies the moves.

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "ir/analysis/dependence.h"
+#include "ir/core/names.h"
 #include "search/gpu/product_form.h"
 
 namespace lathe::search {
@@ -19,15 +21,35 @@ bool gains(const Buffer& b) {
   return b.place == Place::constant && fixed && (b.made || !b.strides.empty());
 }
 
+// A matrix of terms by outputs: its terms are to be neighbours, since a thread takes terms of one output.
+bool is_turned(const Kernel& naive, const ProductForm& product, const Buffer& b) {
+  const std::string &n = product.n->iter, &k = product.k->iter;
+  bool out = b.dims.size() == 2;
+  for (const Access& a : collect_accesses(naive.body, {}, &b.name)) {
+    out = out && uses(a.index[0], k) && !uses(a.index[0], n) && uses(a.index[1], n) && !uses(a.index[1], k);
+  }
+  return out;
+}
+
+// By physical dimensions, which are whole ones.
+template <class T>
+std::vector<T> as_laid(const Buffer& b, const std::vector<T>& of_dims) {
+  std::vector<T> out;
+  for (const LayoutDim& l : b.layout) out.push_back(of_dims[static_cast<size_t>(l.dim)]);
+  return out;
+}
+
 }  // namespace
 
 std::vector<Buffer> packed_constants(const Kernel& naive) {
   std::vector<Buffer> out;
-  if (naive.family != kFamily || !product_form(naive).ok()) return out;
+  const Result<ProductForm> product = product_form(naive);
+  if (naive.family != kFamily || !product.ok()) return out;
   for (const Buffer& b : naive.buffers) {
     if (!gains(b)) continue;
     out.push_back(b);
     out.back().layout = full_layout(b);
+    if (is_turned(naive, *product, b)) std::swap(out.back().layout[0], out.back().layout[1]);
   }
   return out;
 }
@@ -47,12 +69,13 @@ Kernel packing_kernel(const Buffer& constant) {
   dst.name = "dst";
   dst.place = Place::out;
   dst.type = constant.type;
-  dst.dims = constant.dims;
+  dst.dims = as_laid(constant, constant.dims);
   std::vector<Expr> at;
   for (size_t d = 0; d < dst.dims.size(); ++d) at.push_back(iter(fmt::format("d{}", d)));
-  Stmt nest = make_assign("dst", at, AssignOp::set,
+  const std::vector<Expr> laid = as_laid(constant, at);
+  Stmt nest = make_assign("dst", laid, AssignOp::set,
                           constant.made ? made_element(constant, "src", at) : load("src", at, src.type));
-  for (size_t d = at.size(); d-- > 0;) nest = make_scope(at[d]->name, dst.dims[d], {nest}, "row");
+  for (size_t d = at.size(); d-- > 0;) nest = make_scope(laid[d]->name, dst.dims[d], {nest}, "row");
   out.buffers = {std::move(src), std::move(dst)};
   out.body = {std::move(nest)};
   return out;
@@ -66,6 +89,11 @@ Kernel reads_packed(const Kernel& naive) {
     b.given_dims.clear();
     b.strides.clear();
     b.place = Place::in;
+    b.dims = as_laid(packed, b.dims);
+    rewrite_exprs(out.body, [&](const Expr& e) -> Expr {
+      if (e->op != Op::k_load || e->name != b.name) return {};
+      return load(e->name, as_laid(packed, e->args), e->type);
+    });
   }
   return reads_given(out);
 }

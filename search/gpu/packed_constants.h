@@ -4,6 +4,10 @@
 //
 //   d: f16[N, 8] const by [144, 18], q: u8[N, 8, 16] const by [144, 18, 1]   (blocks of 18 bytes)
 //     -> d: f16[N, 8] in, q: u8[N, 8, 16] in
+//
+// Terms of an output become neighbours where outputs are:
+//
+//   q: u8[K // 2, N] const from i32[K // 8, N] ..; v[n, k] = f(q[k // 2, n])  ->  q: u8[N, K // 2] in; f(q[n, k // 2])
 #pragma once
 #include <vector>
 

@@ -28,6 +28,7 @@ ir::Status check_tile(const ProductTile& tile);
 struct ProductShape {
   int64_t batch = 1, rows = 1, columns = 1, depth = 1;
   bool copied = false;  // operands go to shared memory as they are given, 16 bytes at a time
+  bool lines = false;   // results lie in lines of whole vectors of 16 bytes
 };
 // Steps of operands in shared memory, of which one is used and the others are on their way: as many as fit.
 int64_t product_stages(const ProductTile& tile);

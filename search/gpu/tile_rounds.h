@@ -12,7 +12,9 @@ namespace lathe::search {
 inline constexpr int64_t kRegisters = 65536;  // of a multiprocessor
 inline constexpr double kL2Bytes = 5500;      // in a cycle of the GPU
 
-inline constexpr double kWorth = 0.05;  // of cycles that are hidden behind memory
+inline constexpr double kWorth = 0.05;       // of cycles that are hidden behind memory
+inline constexpr double kStagedRest = 0.75;  // of cycles that results take, where 16 bytes of them are stored at a time
+inline constexpr double kHalfSectors = 2;    // times as many bytes of the L2 cache, where halves of sectors are stored
 
 inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 

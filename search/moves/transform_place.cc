@@ -49,8 +49,16 @@ static Status contract(TransformResult& result, const Move& move, const Transfor
 
   const Ranges ranges = ranges_at(result.kernel, path);
   const std::vector<DimRange> box = footprint(result.kernel, pointers, path.size(), ranges);
-  std::vector<Expr> dims, bases;
+  std::vector<Expr> dims, bases, own;
   std::vector<bool> kept;
+  // Iterations of @block scopes around it have cells of their own.
+  for (const Stmt* s : path) {
+    if (place != Place::shared || s->mark != Mark::block) continue;
+    own.push_back(iter(s->iter));
+    const int64_t last = interval(own.back(), ranges).hi;
+    if (last == INT64_MAX) return invalid("expected a bounded number of threads in `{}`", s->iter);
+    dims.push_back(Expr(std::max<int64_t>(last + 1, 1)));
+  }
   for (size_t d = 0; d < box.size(); ++d) {
     kept.push_back(box[d].varies || !is_const_int(box[d].extent, 1));
     bases.push_back(box[d].base);
@@ -61,7 +69,7 @@ static Status contract(TransformResult& result, const Move& move, const Transfor
                      move.args[1]);
   }
   const auto rebase = [&](const std::vector<Expr>& index) {
-    std::vector<Expr> out;
+    std::vector<Expr> out = own;
     for (size_t d = 0; d < index.size(); ++d) {
       if (kept[d]) out.push_back(index[d] - bases[d]);
     }
@@ -86,11 +94,11 @@ static Status contract(TransformResult& result, const Move& move, const Transfor
 Status apply_move_to_stack(TransformResult& result, const Move& move, const TransformParams& params) {
   return contract(result, move, params, Place::stack);
 }
-// Shared memory is a block's: the scope is @grid, or a loop of the block outside of its threads.
+// Shared memory is a block's: the scope is @grid, or inside of one.
 Status apply_move_to_shared(TransformResult& result, const Move& move, const TransformParams& params) {
   LATHE_ASSIGN(const ScopeSite site, find_site(result.kernel, move.args[1]));
-  if (!inside_mark(site.path(), Mark::grid) || inside_mark(site.path(), Mark::block))
-    return invalid("expected a scope in a @grid scope and outside of @block scopes, got `{}`", move.args[1]);
+  if (!inside_mark(site.path(), Mark::grid))
+    return invalid("expected a scope in a @grid scope, got `{}`", move.args[1]);
   return contract(result, move, params, Place::shared);
 }
 Status apply_move_to_register(TransformResult& result, const Move& move, const TransformParams& params) {

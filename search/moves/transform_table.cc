@@ -243,7 +243,9 @@ const std::vector<Transform>& transforms() {
       {.name = "move_to_shared",
        .args = "buffer scope",
        .picture = "t[N] heap; for b @grid: t[b] = e; for i @block: f(t[b])\n"
-                  "  ->  t[] shared; for b @grid: t[] = e; for i @block: f(t[])",
+                  "  ->  t[] shared; for b @grid: t[] = e; for i @block: f(t[])\n"
+                  "t[N] heap; for b @grid: for w < W @block: for i: t[i] = e; f(t[j])\n"
+                  "  ->  t[W, N] shared; .. for w < W @block: for i: t[w, i] = e; f(t[w, j])   (a scope in w)",
        .numeric = kExact,
        .preconditions = {"the buffer's whole life must be inside one iteration of the scope"},
        .apply = apply_move_to_shared,

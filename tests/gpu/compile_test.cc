@@ -24,6 +24,7 @@ struct Planted {
     state.wait_for = 0;
     state.most_at_once = 0;
     state.log[0] = 0;
+    state.spills = false;
     state.major = 12;
     state.minor = 9;
   }
@@ -89,6 +90,20 @@ TEST(CompileService, AFaultInTheLogRefusesTheKernel) {
   EXPECT_EQ(counter(ctx.get(), "compiled_nvrtc"), 0u);
   EXPECT_EQ(resolve_on(ctx.get(), graph.get(), LATHE_WAIT_TUNED, kernel, nullptr, &e), LATHE_STATUS_OK) << e.message;
   EXPECT_EQ(counter(ctx.get(), "compiled_nvrtc"), 1u);
+}
+
+// Where registers are spilled they are spared once more, before a kernel is refused.
+TEST(CompileService, AKernelThatSpillsIsCompiledSparingRegisters) {
+  const auto ctx = gpu_context();
+  const auto graph = unary_graph(ctx.get(), "log", {range("N", 1, 4096)});
+  Planted planted;
+  planted.state.spills = true;
+  const int before = planted.state.compiles;
+  Owned<lathe_kernel> kernel;
+  lathe_error e;
+  EXPECT_EQ(resolve_on(ctx.get(), graph.get(), LATHE_WAIT_TUNED, kernel, nullptr, &e), LATHE_STATUS_OK) << e.message;
+  EXPECT_EQ(planted.state.compiles, before + 2);
+  EXPECT_EQ(counter(ctx.get(), "refusals"), 0u);
 }
 
 // Each waits until the other runs: a lock between them would end this after the compiler's patience, with one at once.

@@ -33,6 +33,8 @@ constexpr const char* kOptions[] = {"--std=c++17",
                                     "-Xptxas=-v",
                                     "-Xptxas=--warn-on-spills",
                                     "-Xptxas=--warn-on-local-memory-usage"};
+// Leaves out what makes code faster and takes registers for it.
+constexpr const char* kSparing = "-Xptxas=--register-usage-level=0";
 
 constexpr int64_t kManyLocals = 64, kMostOfHalf = 104;  // about as many as leave room in 128 registers
 constexpr int kHalfOfThreads = 256;
@@ -170,13 +172,25 @@ Result<CompiledKernel> Nvrtc::compile(const DeviceProgram& program, const std::s
   if (const int shared = dynamic_shared(program); shared > ir::most_shared(target))
     return ir::unsupported("{} bytes of shared memory, {} has {}", shared, target.name, ir::most_shared(target));
   const int blocks = wanted_blocks(program);
-  Result<CompiledKernel> made = compile(cuda_text(program, kernel, blocks), kernel, target, limits);
-  const bool crowded = !made.ok() && made.status().code() == ir::Code::kUNSUPPORTED && blocks > 1;
-  return crowded ? compile(cuda_text(program, kernel), kernel, target, limits) : std::move(made);
+  std::string text = cuda_text(program, kernel, blocks);
+  Result<CompiledKernel> made = compile(text, kernel, target, limits);
+  const auto refused = [&] { return !made.ok() && made.status().code() == ir::Code::kUNSUPPORTED; };
+  if (blocks > 1 && refused()) {
+    text = cuda_text(program, kernel);
+    made = compile(text, kernel, target, limits);
+  }
+  if (!refused()) return made;
+  Result<CompiledKernel> spared = compile(text, kernel, target, limits, Registers::spared);
+  return spared.ok() ? std::move(spared) : std::move(made);
 }
 
 Result<CompiledKernel> Nvrtc::compile(const std::string& text, const std::string& kernel, const ir::GpuTarget& target,
                                       const CompileLimits& limits) const {
+  return compile(text, kernel, target, limits, Registers::as_usual);
+}
+
+Result<CompiledKernel> Nvrtc::compile(const std::string& text, const std::string& kernel, const ir::GpuTarget& target,
+                                      const CompileLimits& limits, Registers registers) const {
   const Table& t = *table_;
   const auto check = [&](int error, const char* what) {
     return error == 0 ? Status() : ir::internal_error("{}: {}: {}", version_, what, t.nvrtcGetErrorString(error));
@@ -191,6 +205,7 @@ Result<CompiledKernel> Nvrtc::compile(const std::string& text, const std::string
   const std::string architecture = "--gpu-architecture=" + target.architecture;
   std::vector<const char*> options(std::begin(kOptions), std::end(kOptions));
   options.push_back(architecture.c_str());
+  if (registers == Registers::spared) options.push_back(kSparing);
   Watch watch{limits};
   if (t.nvrtcSetFlowCallback != nullptr)
     LATHE_RETURN_IF_ERROR(check(t.nvrtcSetFlowCallback(program, look, &watch), "flow callback"));

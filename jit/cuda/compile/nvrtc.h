@@ -37,7 +37,8 @@ class Nvrtc {
   // came out may not serve (compile_faults.def). TIMEOUT, CANCELLED: by the limits.
   ir::Result<CompiledKernel> compile(const std::string& text, const std::string& kernel, const ir::GpuTarget& target,
                                      const CompileLimits& limits = {}) const;
-  // The same of a program, with as many blocks at once as it wants, or else one.
+  // The same of a program, with as many blocks at once as it wants, or else one. What may not serve is compiled once
+  // more, sparing registers.
   ir::Result<CompiledKernel> compile(const DeviceProgram& program, const std::string& kernel,
                                      const ir::GpuTarget& target, const CompileLimits& limits = {}) const;
   const std::string& version() const { return version_; }  // "nvrtc 12.9"
@@ -46,6 +47,9 @@ class Nvrtc {
   std::string file() const;  // the library, for a process that finds it in another way
 
  private:
+  enum class Registers : uint8_t { as_usual, spared };
+  ir::Result<CompiledKernel> compile(const std::string& text, const std::string& kernel, const ir::GpuTarget& target,
+                                     const CompileLimits& limits, Registers registers) const;
   struct Table;
   explicit Nvrtc(std::shared_ptr<const Table> table) : table_(std::move(table)) {}
   std::shared_ptr<const Table> table_;

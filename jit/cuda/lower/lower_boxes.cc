@@ -51,7 +51,7 @@ Status DeviceLowering::open_rings() {
   if (plan_.role != nullptr)
     out_.rings.push_back({"e0", out_.rings[0].places, Expr(int64_t{out_.readers() / kWarpThreads}), 0});
   out_.body.push_back(made(Kind::open_rings));
-  barrier(out_.body);
+  barrier(out_.threads, out_.body);
   return {};
 }
 

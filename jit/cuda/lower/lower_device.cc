@@ -201,9 +201,9 @@ Status DeviceLowering::body(const std::vector<Stmt>& list, int64_t threads, List
   return status;
 }
 
-void DeviceLowering::barrier(List& to) {
+void DeviceLowering::barrier(int64_t threads, List& to) {
   to.emplace_back();
-  to.back().kind = DeviceStmt::Kind::barrier;
+  to.back().kind = in_warp(threads) ? DeviceStmt::Kind::warp_barrier : DeviceStmt::Kind::barrier;
 }
 
 void DeviceLowering::guarded(List&& what, List& to) {
@@ -236,7 +236,7 @@ Status DeviceLowering::waiting(const std::vector<Stmt>& list, int64_t threads, L
       flush();
       const auto ahead = plan_.ahead.find(&s);
       await(ahead == plan_.ahead.end() ? 0 : ahead->second - 1, to);
-      barrier(to);
+      barrier(threads, to);
     }
     if (ir::copies_box(s)) {
       LATHE_ASSIGN(const size_t copied, boxes(list, i, threads, pending));
@@ -319,8 +319,11 @@ Status DeviceLowering::loop(const Stmt& s, int64_t threads, List& to) {
     }
   }
   const bool together = plan_.waits.count(&s) != 0;
-  if (together && std::any_of(blocks_.begin(), blocks_.end(),
-                              [&](const ir::BlockScope& b) { return ir::uses(s.extent, b.scope->iter); }))
+  const auto leaves_alone = [&](const ir::BlockScope& b) {
+    const bool warps = in_warp(threads) && b.step % kWarpThreads == 0;  // whole warps leave it
+    return !warps && ir::uses(s.extent, b.scope->iter);
+  };
+  if (together && std::any_of(blocks_.begin(), blocks_.end(), leaves_alone))
     return unsupported("threads wait for each other in {}, which some leave earlier", s.iter);
   loops_ += together;
   if (loop.unrolled > 0) unrolled_.push_back(s.iter);
@@ -346,7 +349,7 @@ Status DeviceLowering::loop(const Stmt& s, int64_t threads, List& to) {
   if (plan_.barrier_last.count(&s) != 0) {
     const auto ahead = plan_.ahead.find(&s);
     await(ahead == plan_.ahead.end() ? 0 : ahead->second - 1, loop.body);
-    barrier(loop.body);
+    barrier(threads, loop.body);
   }
   // Copies that do not run.
   if (loop.unrolled > 0 && !ir::is_const_int(s.extent)) {

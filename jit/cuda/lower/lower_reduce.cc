@@ -149,7 +149,7 @@ void DeviceLowering::over_warps(const std::vector<Partial>& partials, int64_t th
     store_cell(at, values[i], first.body);
   }
   to.push_back(std::move(first));
-  barrier(to);
+  barrier(out_.threads, to);
   size_t i = 0;
   for (const Partial& p : partials) {
     for (int64_t c = 0; c < p.count; ++c, ++i) {
@@ -159,7 +159,7 @@ void DeviceLowering::over_warps(const std::vector<Partial>& partials, int64_t th
       values[i] = over_lanes(load_cell(at, to), p.op, warps, to);
     }
   }
-  if (loops_ > 0) barrier(to);  // before the next turn stores there
+  if (loops_ > 0) barrier(out_.threads, to);  // before the next turn stores there
 }
 
 // threads: that take part in the scope, neighbours from a multiple of that on.

@@ -83,7 +83,12 @@ class DeviceLowering {
   // Where all threads meet: what stands before it runs under the guards around it, and what it waits for under none.
   ir::Status waiting(const std::vector<ir::Stmt>& list, int64_t threads, List& to);
   void guarded(List&& what, List& to);
-  void barrier(List& to);
+  // Of the threads that a list is shared out among.
+  void barrier(int64_t threads, List& to);
+  // Whether these are neighbours in a warp.
+  bool in_warp(int64_t threads) const {
+    return block_depth_ > 0 && kWarpThreads % threads == 0 && out_.threads % kWarpThreads == 0;
+  }
   // Copies to rings: groups of them, and waiting for all but the latest.
   ir::Status copy(const ir::Stmt& s, int64_t threads, List& to, bool* done);
   void once(List&& what, int64_t threads, List& to);

@@ -190,7 +190,7 @@ class Planner {
         if (plan_.barrier_before.count(&body[j]) != 0) first = j;
       const auto meets_later = [&](size_t i) {
         for (size_t j = any ? since : 0; j < body.size(); ++j) {
-          if (meet(accesses[j], accesses[i], outer.size() - 1)) return true;
+          if (!ends_with_barrier(body[j]) && meet(accesses[j], accesses[i], outer.size() - 1)) return true;
         }
         return false;
       };

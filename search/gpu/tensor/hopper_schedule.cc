@@ -22,6 +22,7 @@
 
 #include "search/gpu/move_list.h"
 #include "search/gpu/product_form.h"
+#include "search/gpu/tensor/staged_results.h"
 #include "search/gpu/tensor/tensor_schedule.h"
 #include "search/gpu/tile_rounds.h"
 
@@ -62,6 +63,7 @@ class Writer {
     if (t_.raster > 0) list_.knob("raster", t_.raster);
     if (t_.roles) list_.knob("roles", 1);
     if (t_.persistent) list_.knob("persistent", 1);
+    if (t_.staged) list_.knob("staged", 1);
     stage();
     launch();
     const bool bf16 = kernel_.find_buffer(p_.operands[0].buffer)->type == DType::bf16;
@@ -73,7 +75,7 @@ class Writer {
       for (const ProductOperand& s : p_.operands) list_.move("tensorize {}_s_0 tma_2d", s.buffer);
       list_.move("tensorize {}1t {}", k_, product);
       lanes("i", "exact");
-      lanes("ie", "mask");
+      results();
       return list_.finish();
     }
     const size_t copies = t_.stages > 0 ? p_.operands.size() : 2 * p_.operands.size();
@@ -97,7 +99,7 @@ class Writer {
     for (const char* step : {"1", "1_e"}) list_.move("tensorize {}{}t {}", k_, step, product);
     lanes("i", "exact");
     lanes("ik_t", "exact");
-    lanes("ie", "mask");
+    results();
     return list_.finish();
   }
 
@@ -160,21 +162,10 @@ class Writer {
     list_.move("tile_scope {0} {1} tail=exact as {0}k,{0}t", k, kTerms);
     list_.move("tile_scope {0} {1} tail=exact as {0}w,{0}t", m, kRows);
     list_.move("tile_scope {0} {1} tail=exact as {0}w,{0}t", n, t_.group_columns);
-    sort({k + "k", k + "t", m + "w", m + "t", n + "w", n + "t"},
-         {m + "w", n + "w", k + "k", k + "t", m + "t", n + "t"});
+    list_.sort({k + "k", k + "t", m + "w", m + "t", n + "w", n + "t"},
+               {m + "w", n + "w", k + "k", k + "t", m + "t", n + "t"});
     for (const std::string& s : {m, n}) list_.move("parallelize_block {}w", s);
     list_.move("unroll_scope {}k", k);
-  }
-
-  // Scopes that stand in each other alone, by exchanges of neighbours.
-  void sort(std::vector<std::string> is, const std::vector<std::string>& wanted) {
-    for (size_t at = 0; at < wanted.size(); ++at) {
-      auto from = static_cast<size_t>(std::find(is.begin(), is.end(), wanted[at]) - is.begin());
-      for (; from > at; --from) {
-        list_.move("swap_scopes {} {}", is[from - 1], is[from]);
-        std::swap(is[from - 1], is[from]);
-      }
-    }
   }
 
   // Threads share out the copy of an operand, in vectors of neighbours.
@@ -191,6 +182,11 @@ class Writer {
     list_.move("vectorize_scope {}v", place);
   }
 
+  void results() {
+    if (t_.staged) return stage_results(list_, p_, kRows, t_.group_columns, true, false);
+    lanes("ie", "mask");
+  }
+
   // for mi: for ni  ->  for groups of rows: for groups of columns: for warps and lanes: rows and pairs of each
   void lanes(const char* part, const char* tail) {
     const std::string m = m_ + part, n = n_ + part;
@@ -204,9 +200,9 @@ class Writer {
                       nv = n + "v";
     if (std::string_view(part) == "ik_t") {
       const std::string terms = k_ + "y";
-      sort({terms, mw, mx, mo, ml, nw, nq, nl, nv}, {mw, nw, mx, ml, nl, terms, mo, nq, nv});
+      list_.sort({terms, mw, mx, mo, ml, nw, nq, nl, nv}, {mw, nw, mx, ml, nl, terms, mo, nq, nv});
     } else {
-      sort({mw, mx, mo, ml, nw, nq, nl, nv}, {mw, nw, mx, mo, ml, nq, nl, nv});
+      list_.sort({mw, mx, mo, ml, nw, nq, nl, nv}, {mw, nw, mx, mo, ml, nq, nl, nv});
     }
     for (const std::string& s : {mw, nw, mx, ml, nl}) list_.move("parallelize_block {}", s);
     for (const std::string& s : {mo, nq}) list_.move("unroll_scope {}", s);
@@ -234,7 +230,8 @@ Result<std::vector<GroupTile>> group_tiles_of(const GeneralKernel& general, cons
                                               const GpuTarget& target) {
   if (target.sm != kSm) return unsupported("{} multiplies no tiles of shared memory", target.name);
   LATHE_ASSIGN(const ProductForm product, tensor_form(general.kernel));
-  const ProductShape shape = shape_of(product, sizes);
+  ProductShape shape = shape_of(product, sizes);
+  shape.lines = has_lines(general.kernel, product) && shape.columns % kHalves == 0;
   if (shape.rows <= kFewLines || shape.columns <= kFewLines)
     return unsupported("{} x {} results, expected more than {} rows and columns", shape.rows, shape.columns, kFewLines);
   std::vector<GroupTile> out = ranked_group_tiles(shape, target);
@@ -251,11 +248,11 @@ Result<std::vector<GroupTile>> group_tiles_of(const GeneralKernel& general, cons
     const bool many = shape.rows >= kManyTiles * t.rows && shape.columns >= kManyTiles * t.columns;
     if (t.stages > 0 && many) t.raster = kRaster;
   }
-  // The best tile in both forms, so that measuring may judge between them.
-  if (!out.empty() && out.front().persistent) {
-    GroupTile once = out.front();
-    once.persistent = false;
-    out.insert(out.begin() + 1, once);
+  // The best tile in other forms, so that measuring may judge between them.
+  for (bool GroupTile::*form : {&GroupTile::staged, &GroupTile::persistent}) {
+    if (out.empty() || !(out.front().*form)) continue;
+    out.insert(out.begin() + 1, out.front());
+    out[1].*form = false;
   }
   return out;
 }
@@ -295,7 +292,7 @@ int64_t shared_bytes(const GroupTile& t) {
     return 2 * std::max(lines * (kTerms + kPadding), kTerms * (lines + kPadding));
   };
   const int64_t step = 2 * kDepth * (t.rows + t.columns) + (t.roles ? 2 : 1) * kRing;
-  return step * places(t) + (t.roles ? 0 : tail(t.rows) + tail(t.columns));
+  return step * places(t) + (t.roles ? 0 : tail(t.rows) + tail(t.columns)) + (t.staged ? staged_bytes(t.threads()) : 0);
 }
 
 }  // namespace
@@ -322,6 +319,9 @@ ir::Status check_tile(const GroupTile& t) {
   if (t.roles && (t.stages == 0 || t.threads() > kMostGroups * kGroup))
     return invalid("roles of {} groups with {} stages, expected at most {}, and boxes", t.threads() / kGroup, t.stages,
                    kMostGroups);
+  if (t.staged && t.group_columns % kStagedColumns != 0)
+    return invalid("results of {} columns of a group are staged, expected a multiple of {}", t.group_columns,
+                   kStagedColumns);
   if (t.persistent && !t.roles) return invalid("blocks that go through several tiles, expected roles in them");
   if (t.threads() > kMostThreads) return invalid("{} threads, expected at most {}", t.threads(), kMostThreads);
   if (registers(t) > most_registers(t))
@@ -381,17 +381,25 @@ double group_cycles(const GroupTile& t, const ProductShape& s, const ir::GpuTarg
   work.shared = shared_bytes(t);
   work.stages = places(t);
   work.step = static_cast<double>(kDepth) * std::max(area / kProducts, (reads + lines) * 2 / kSharedCycle);
-  work.rest = area * 2 / 32;
-  const double l2 = static_cast<double>(work.tiles) * (static_cast<double>(depth) * lines + area) * 2 / kL2Bytes;
+  work.rest = area * 2 / 32 * (t.staged ? kStagedRest : 1);
+  const double results = t.staged ? area : kHalfSectors * area;
+  const double l2 = static_cast<double>(work.tiles) * (static_cast<double>(depth) * lines + results) * 2 / kL2Bytes;
   // A block that follows another one begins with an empty ring; one that goes on has the first steps of its next tile.
   const double begin = t.roles && !t.persistent ? kBegin * static_cast<double>(rounds - 1) : 0;
   return std::max(busy_cycles(work, gpu), l2) + begin;
 }
 
 std::vector<GroupTile> ranked_group_tiles(const ProductShape& shape, const ir::GpuTarget& gpu) {
-  const auto others = [](GroupTile t) {
-    t.persistent = true;
-    return std::vector<GroupTile>(t.roles ? 1 : 0, t);
+  const auto others = [&](GroupTile t) {
+    std::vector<GroupTile> out;
+    for (const bool persistent : {false, true}) {
+      for (const bool staged : {false, true}) {
+        t.persistent = persistent;
+        t.staged = staged;
+        if ((!persistent || t.roles) && (!staged || shape.lines)) out.push_back(t);
+      }
+    }
+    return out;
   };
   return ranked_at_best(group_tiles(), others, [&](const GroupTile& t) { return group_cycles(t, shape, gpu); });
 }

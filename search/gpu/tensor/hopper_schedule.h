@@ -19,6 +19,7 @@ struct GroupTile {
   int64_t raster = 0;       // so many tiles below each other come before those beside them; 0: those of a row do
   bool roles = false;       // four warps more ask for the boxes, and the groups only multiply
   bool persistent = false;  // with roles: a block goes through several tiles
+  bool staged = false;      // results go through shared memory (staged_results.h)
 
   // That multiply.
   int64_t threads() const { return rows / 64 * (columns / group_columns) * 128; }

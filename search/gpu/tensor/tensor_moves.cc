@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "search/gpu/tensor/staged_results.h"
+
 namespace lathe::search {
 
 using ir::DType;
@@ -22,6 +24,7 @@ void TensorMoves::knobs() {
   list_.knob("warp_columns", t_.warp_columns);
   if (t_.stages > 1) list_.knob("stages", t_.stages);
   if (t_.swapped) list_.knob("swapped", 1);
+  if (t_.staged) list_.knob("staged", 1);
 }
 
 void TensorMoves::compute() {
@@ -45,7 +48,11 @@ void TensorMoves::compute() {
     }
   }
   lanes("i", "exact");
-  lanes("ie", "mask");
+  if (t_.staged) {
+    stage_results(list_, p_, t_.warp_rows, t_.warp_columns, false, has_whole_columns());
+  } else {
+    lanes("ie", "mask");
+  }
 }
 
 bool TensorMoves::is_made(const ProductOperand& s) const {
@@ -70,11 +77,14 @@ void TensorMoves::stage(bool launched, bool whole) {
   }
 }
 
+bool TensorMoves::has_whole_columns() const {
+  const ir::Expr& columns = p_.n->extent;
+  return ir::is_const_int(columns) && columns->ival % result_columns() == 0;
+}
+
 void TensorMoves::pad(const std::string& part) {
   list_.move("pad_scope {}{}", m_, part);
-  const ir::Expr& columns = p_.n->extent;
-  const bool whole = ir::is_const_int(columns) && columns->ival % result_columns() == 0;
-  if (!whole) list_.move("pad_scope {}{}", n_, part);
+  if (!has_whole_columns()) list_.move("pad_scope {}{}", n_, part);
 }
 
 //   for k1: for mi: for ni  ->  for warps of rows: for warps of columns: for 16 terms: for squares: a square
@@ -93,7 +103,7 @@ void TensorMoves::warps(const std::string& step) {
   if (parts) is.push_back(parts_.second + step);
   if (parts) wanted.push_back(parts_.second + step);
   for (const std::string& s : {r + "q", c + "q", k + "t", r + "t", c + "t"}) wanted.push_back(s);
-  sort(is, wanted);
+  list_.sort(is, wanted);
   for (const ProductOperand& s : p_.operands) {
     const std::string squares = s.buffer + "_f" + step;
     list_.move("create_temporary {0}_s {1} at={2}k mode=stage", s.buffer, squares, k);
@@ -110,17 +120,6 @@ void TensorMoves::warps(const std::string& step) {
 }
 
 int64_t TensorMoves::across(const std::string& iter) const { return iter == r_ ? kSquare : kColumns; }
-
-// Scopes that stand in each other alone, by exchanges of neighbours.
-void TensorMoves::sort(std::vector<std::string> is, const std::vector<std::string>& wanted) {
-  for (size_t at = 0; at < wanted.size(); ++at) {
-    auto from = static_cast<size_t>(std::find(is.begin(), is.end(), wanted[at]) - is.begin());
-    for (; from > at; --from) {
-      list_.move("swap_scopes {} {}", is[from - 1], is[from]);
-      std::swap(is[from - 1], is[from]);
-    }
-  }
-}
 
 void TensorMoves::share() {
   for (const ProductOperand& s : p_.operands) {
@@ -181,7 +180,7 @@ void TensorMoves::lanes(const char* part, const char* tail) {
   const std::string rw = r + "w", rq = r + "q", rl = r + "l", cw = c + "w", cq = c + "q", cl = c + "l", cv = c + "v";
   std::vector<std::string> is =
       t_.swapped ? std::vector{cw, cq, cl, cv, rw, rq, rl} : std::vector{rw, rq, rl, cw, cq, cl, cv};
-  sort(is, {rw, cw, rq, rl, cq, cl, cv});
+  list_.sort(is, {rw, cw, rq, rl, cq, cl, cv});
   for (const std::string& s : {rw, cw, rl, cl}) list_.move("parallelize_block {}", s);
   list_.move("unroll_scope {}", rq);
   list_.move("unroll_scope {}", cq);

@@ -56,12 +56,12 @@ class TensorMoves {
   int outer_dims(const ProductOperand& s) const { return has_parts(s) ? 1 : 0; }
   ir::DType type() const { return kernel_.find_buffer(p_.operands[0].buffer)->type; }
   bool is_made(const ProductOperand& s) const;
+  bool has_whole_columns() const;
   void pad(const std::string& part);
   // step: "_e" of the last steps.
   void warps(const std::string& step);
   // Lines of a square of the instruction along an iterator of the result.
   int64_t across(const std::string& iter) const;
-  void sort(std::vector<std::string> is, const std::vector<std::string>& wanted);
   // Whether its lines are rows of the instruction.
   bool is_rows(const ProductOperand& s) const { return s.of_rows != t_.swapped; }
   // Accesses of 16 bytes in a line of what is staged.

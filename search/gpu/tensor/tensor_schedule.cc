@@ -10,6 +10,7 @@
 #include "search/gpu/move_list.h"
 #include "search/gpu/product_form.h"
 #include "search/gpu/split_sum.h"
+#include "search/gpu/tensor/staged_results.h"
 #include "search/gpu/tensor/tensor_moves.h"
 
 namespace lathe::search {
@@ -84,6 +85,7 @@ Result<std::vector<TensorTile>> tensor_tiles_of(const GeneralKernel& general, co
                  std::all_of(product.operands.begin(), product.operands.end(), [&](const ProductOperand& o) {
                    return (o.terms_last ? shape.depth : o.of_rows ? shape.rows : shape.columns) % kHalves == 0;
                  });
+  shape.lines = has_lines(general.kernel, product) && shape.columns % kHalves == 0;
   return ranked_tensor_tiles(shape, target);
 }
 

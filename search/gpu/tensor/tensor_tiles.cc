@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "search/gpu/tensor/staged_results.h"
 #include "search/gpu/tile_rounds.h"
 
 namespace lathe::search {
@@ -42,7 +43,7 @@ int64_t tiles_of(const TensorTile& t, const ProductShape& s) {
 
 }  // namespace
 
-int64_t shared_bytes(const TensorTile& t) { return t.stages * staged(t); }
+int64_t shared_bytes(const TensorTile& t) { return t.stages * staged(t) + (t.staged ? staged_bytes(t.threads()) : 0); }
 
 ir::Status check_tile(const TensorTile& t) {
   for (const int64_t part : {t.rows, t.columns, t.depth, t.warp_rows, t.warp_columns}) {
@@ -57,6 +58,10 @@ ir::Status check_tile(const TensorTile& t) {
   if (t.depth % (2 * kSquare) != 0)
     return ir::invalid("a depth of {}, expected a multiple of {}", t.depth, 2 * kSquare);
   LATHE_RETURN_IF_ERROR(check_terms(t, t.stages));
+  if (t.staged && (t.swapped || t.terms > 0 || t.warp_columns % kStagedColumns != 0))
+    return ir::invalid(
+        "results of {} columns of a warp are staged, expected a multiple of {}, as they are, of all terms",
+        t.warp_columns, kStagedColumns);
   if (t.rows % t.warp_rows != 0 || t.columns % t.warp_columns != 0)
     return ir::invalid("a tile of {}x{}, which {}x{} does not divide", t.rows, t.columns, t.warp_rows, t.warp_columns);
   if (t.threads() > kMostThreads) return ir::invalid("{} threads, expected at most {}", t.threads(), kMostThreads);
@@ -135,9 +140,11 @@ double tensor_cycles(const TensorTile& t, const ProductShape& s, const ir::GpuTa
   work.shared = shared_bytes(t);
   work.stages = t.stages;
   work.step = std::max({products, shared, issue});
-  work.rest = area * 2 / 32;
+  work.rest = area * 2 / 32 * (t.staged ? kStagedRest : 1);
   work.chain = step / kSquare * kChain;
-  const double l2 = static_cast<double>(work.tiles) * (static_cast<double>(parts.depth) * lines + area) * 2 / kL2Bytes;
+  const double results = t.staged ? area : kHalfSectors * area;
+  const double l2 =
+      static_cast<double>(work.tiles) * (static_cast<double>(parts.depth) * lines + results) * 2 / kL2Bytes;
   const double busy = busy_cycles(work, gpu);
   return std::max({busy, l2, memory_cycles(s, 2)}) + kWorth * busy + parts.cycles;
 }
@@ -152,7 +159,10 @@ std::vector<TensorTile> ranked_tensor_tiles(const ProductShape& shape, const ir:
       if (stages > 1 && (!shape.copied || shared_bytes(tile) > most_shared(gpu))) continue;
       for (const int64_t terms : parts) {
         tile.terms = terms;
+        tile.staged = false;
         out.push_back(tile);
+        tile.staged = shape.lines;
+        if (tile.staged && shared_bytes(tile) <= most_shared(gpu)) out.push_back(tile);
       }
     }
     return out;

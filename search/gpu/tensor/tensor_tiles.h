@@ -12,7 +12,8 @@ struct TensorTile {
   int64_t rows = 0, columns = 0, depth = 0, warp_rows = 0, warp_columns = 0;
   int64_t stages = 1;
   bool swapped = false;
-  int64_t terms = 0;  // of a part of the sums, which blocks share; 0: a block sums all of them
+  int64_t terms = 0;    // of a part of the sums, which blocks share; 0: a block sums all of them
+  bool staged = false;  // results go through shared memory (staged_results.h)
 
   int64_t threads() const { return rows / warp_rows * (columns / warp_columns) * 32; }
 };
@@ -20,7 +21,7 @@ struct TensorTile {
 const std::vector<TensorTile>& tensor_tiles();
 
 // INVALID, naming the rule: whole warps of at most 1024 threads; squares of 16 x 8; a depth of whole pairs of 16; parts
-// of whole steps; registers and shared memory of some GPU.
+// of whole steps; results that are staged; registers and shared memory of some GPU.
 ir::Status check_tile(const TensorTile& tile);
 // Of a block.
 int64_t shared_bytes(const TensorTile& tile);

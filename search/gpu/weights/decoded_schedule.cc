@@ -18,15 +18,17 @@ using namespace ir;  // NOLINT: this file is all IR
 
 namespace {
 
-constexpr int64_t kLanes = 32, kBlock = 256, kChunk = kDecodedChunk, kVector = 8, kThreads = 128;
+constexpr int64_t kLanes = 32, kBlock = 256, kChunk = kDecodedChunk, kThreads = 128;
+constexpr int64_t kVectors[] = {8, 4};  // weights that are decoded at a time
 
 class Writer {
  public:
-  // loose: fields that are not staged.
+  // vector: weights that are decoded at a time. loose: fields that are not staged.
   Writer(const GeneralKernel& general, const ProductForm& product, const DecodedWeight& weight,
-         std::set<std::string> loose = {})
+         int64_t vector = kVectors[0], std::set<std::string> loose = {})
       : p_(product),
         w_(weight),
+        vector_(vector),
         list_(general.kernel, "decoded.1"),
         moves_(list_, general, product, weight, std::move(loose)),
         m_(product.m->iter),
@@ -52,7 +54,7 @@ class Writer {
     list_.move("swap_scopes {}k {}", m, k_);
     list_.move("move_to_register {} {}i", p_.sum, n_);
     list_.move("tile_scope {0} {1} tail=exact as {0}b,{0}r", k_, block);
-    std::vector<std::string> halves = moves_.halve(k_ + "r", k_, block, kVector);
+    std::vector<std::string> halves = moves_.halve(k_ + "r", k_, block, vector_);
     const std::string inner = std::exchange(halves.back(), {});
     halves.pop_back();
     const auto lane = halves.begin() + std::countr_zero(static_cast<uint64_t>(block / kChunk));
@@ -140,9 +142,9 @@ class Writer {
 
   // Threads of a warp have the same terms of neighbouring lines.
   void copy_weight(const std::string& x) {
-    std::vector<std::string> halves = moves_.halve(x + "_1", x, kChunk, kVector);
+    std::vector<std::string> halves = moves_.halve(x + "_1", x, kChunk, vector_);
     for (size_t i = 0; i + 1 < halves.size(); ++i) list_.move("swap_scopes {}_0 {}", x, halves[i]);
-    moves_.stage_fields(kVector, x + "_0");
+    moves_.stage_fields(vector_, x + "_0");
     for (size_t i = 0; i + 1 < halves.size(); ++i) list_.move("parallelize_block {}", halves[i]);
     list_.move("parallelize_block {}_0", x);
     list_.move("unroll_scope {}", halves.back());
@@ -156,6 +158,7 @@ class Writer {
 
   const ProductForm& p_;
   const DecodedWeight& w_;
+  const int64_t vector_;
   MoveList list_;
   DecodedMoves moves_;
   const std::string m_, n_, k_;
@@ -170,16 +173,26 @@ Result<Scheduled> decoded_schedule(const GeneralKernel& general, const SymbolVal
                 block = Writer(general, product, weight).block();
   if (block == 0) return unsupported("the terms of {} are no whole blocks of a power of two", general.kernel.name);
   const auto round_up = [](int64_t n) { return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(n))); };
-  // What is staged of a field is a thread's own, or the field is read where it is used.
-  std::set<std::string> loose;
-  for (;;) {
-    Writer writer(general, product, weight, loose);
-    Result<Scheduled> made =
-        rows <= kFewLines ? writer.lines(block, round_up(rows))
-                          : writer.tiles(block, std::clamp(round_up(rows), TileMoves::kSide, TileMoves::kColumns));
-    if (!made.ok()) return made;
-    if (!add_loose(made->kernel, writer.staged(), loose)) return made;
-  }
+  const auto by = [&](int64_t vector, std::set<std::string>& loose) -> Result<Scheduled> {
+    // What is staged of a field is a thread's own, or the field is read where it is used.
+    for (;;) {
+      Writer writer(general, product, weight, vector, loose);
+      Result<Scheduled> made =
+          rows <= kFewLines ? writer.lines(block, round_up(rows))
+                            : writer.tiles(block, std::clamp(round_up(rows), TileMoves::kSide, TileMoves::kColumns));
+      if (!made.ok()) return made;
+      if (!add_loose(made->kernel, writer.staged(), loose)) return made;
+    }
+  };
+  // Bytes of words have bits of fewer neighbours: no more of these are one run of a field.
+  std::set<std::string> loose, fewer;
+  Result<Scheduled> made = by(kVectors[0], loose);
+  const bool words = std::any_of(loose.begin(), loose.end(), [&](const std::string& field) {
+    return general.kernel.find_buffer(field)->dims.size() == 2;
+  });
+  if (made.ok() && !words) return made;
+  Result<Scheduled> other = by(kVectors[1], fewer);
+  return other.ok() && (!made.ok() || fewer.size() < loose.size()) ? std::move(other) : std::move(made);
 }
 
 Result<Scheduled> outputs_schedule(const GeneralKernel& general, const SymbolValues&) {

@@ -18,6 +18,7 @@ constexpr size_t kGroup = 128;
 std::string BlockRun::run(const std::vector<int>& order, bool shuffled) {
   threads_.resize(order.size());
   group_runs_.resize(order.size() / kGroup);
+  meetings_.resize(order.size() / kWarp + 1);
   std::mt19937 random(static_cast<unsigned>(order.size()));
   std::vector<int> turn = order;
   for (;;) {
@@ -108,7 +109,8 @@ bool BlockRun::release(std::mt19937* random) {
     if (to - from == kWarp && all(from, to, State::at_warp)) {
       void* lanes[kWarp];
       for (size_t t = from; t < to; ++t) lanes[t - from] = threads_[t].mine;
-      threads_[from].all(lanes);
+      if (threads_[from].all != nullptr) threads_[from].all(lanes);
+      meetings_[from / kWarp] += threads_[from].all == nullptr;
       for (size_t t = from; t < to; ++t) threads_[t].state = State::ready;
       any = true;
     }
@@ -160,22 +162,29 @@ bool BlockRun::release(std::mt19937* random) {
 void BlockRun::note(const void* p, int bytes, int element, bool store) {
   if (store) note_stored(reinterpret_cast<uintptr_t>(p), bytes);
   for (Touch* t : touched(p, bytes, element)) {
-    const bool written = t->writer >= 0 && t->writer != current_;
-    const bool read = t->readers || (t->reader >= 0 && t->reader != current_);
+    const bool written = t->writer >= 0 && t->writer != current_ && !met(t->writer, t->written);
+    const bool seen = !t->warps && t->reader >= 0 && met(t->reader, t->read);
+    const bool read = !seen && (t->readers || (t->reader >= 0 && t->reader != current_));
     if (written || (store && read)) conflict(*t);
+    const int64_t now = meetings_[static_cast<size_t>(current_ / kWarpSize)];
     if (store) {
       t->writer = current_;
+      t->written = now;
     } else {
       t->readers = t->readers || (t->reader >= 0 && t->reader != current_);
+      t->warps = t->warps || (t->reader >= 0 && t->reader / kWarpSize != current_ / kWarpSize);
       t->reader = current_;
+      t->read = now;
     }
   }
 }
 
 void BlockRun::note_warp(const void* p, int bytes, int element) {
   for (Touch* t : touched(p, bytes, element)) {
-    if (t->writer >= 0) conflict(*t);
+    if (t->writer >= 0 && !met(t->writer, t->written)) conflict(*t);
+    t->warps = t->warps || (t->reader >= 0 && t->reader / kWarpSize != current_ / kWarpSize);
     t->reader = current_;
+    t->read = meetings_[static_cast<size_t>(current_ / kWarpSize)];
     t->readers = true;
   }
 }
@@ -187,7 +196,10 @@ std::vector<BlockRun::Touch*> BlockRun::touched(const void* p, int bytes, int el
     if (!arriving_.empty() && arriving_.count(at / kCopied * kCopied) != 0)
       fail("thread " + std::to_string(current_) + " touches an element before its copy has arrived");
     Touch& t = touched_[at];
-    if (t.turn != turn_) t = {turn_, -1, -1, false};
+    if (t.turn != turn_) {
+      t = {};
+      t.turn = turn_;
+    }
     out.push_back(&t);
   }
   return out;

@@ -41,7 +41,8 @@ class BlockRun {
   // Of the thread that runs.
   void barrier(int number);
   float shuffle(float x, int distance);
-  // all: what the warp does when its threads have come, given what each of them brings.
+  // all: what the warp does when its threads have come, given what each of them brings; null: it meets, and each sees
+  // what the others stored.
   void warp(int number, void (*all)(void* const* lanes), void* mine);
   void note(const void* p, int bytes, int element, bool store);
   // What the thread asks for and all threads of its warp read.
@@ -122,8 +123,15 @@ class BlockRun {
   struct Touch {
     int64_t turn = -1;  // barriers before it
     int writer = -1, reader = -1;
-    bool readers = false;  // more than one
+    bool readers = false;           // more than one
+    bool warps = false;             // readers of several warps
+    int64_t written = 0, read = 0;  // barriers of the writer's and of the reader's warp before that
   };
+  // Whether the warp has met since that touch by a thread of it, in which case the running thread knows of it.
+  bool met(int thread, int64_t before) const {
+    return thread / kWarpSize == current_ / kWarpSize && before < meetings_[static_cast<size_t>(thread / kWarpSize)];
+  }
+  static constexpr int kWarpSize = 32;
 
   static void start(unsigned low, unsigned high);
   void wait(State state, int place);
@@ -160,6 +168,7 @@ class BlockRun {
   ucontext_t scheduler_{};
   int current_ = 0;
   int64_t turn_ = 0;
+  std::vector<int64_t> meetings_;                            // of each warp
   std::unordered_map<uintptr_t, Touch> touched_;             // by element
   std::vector<std::pair<uintptr_t, unsigned long>> shared_;  // where it is, and its bytes
   std::vector<Group> group_runs_;

@@ -171,9 +171,11 @@ FAKE int nvrtcCreateProgram(void** out, const char* text, const char*, int heade
 FAKE int nvrtcCompileProgram(void* program, int num_options, const char* const* options) {
   auto& p = *static_cast<Program*>(program);
   int sm = 0;
+  bool spared = false;
   for (int i = 0; i < num_options; ++i) {
     std::cmatch m;
     if (std::regex_match(options[i], m, std::regex("--gpu-architecture=sm_([0-9]+)[af]?"))) sm = std::stoi(m[1]);
+    spared = spared || std::strcmp(options[i], "-Xptxas=--register-usage-level=0") == 0;
   }
   std::smatch kernel;
   if (sm == 0 || !std::regex_search(p.text, kernel, std::regex("LT_KERNEL\\((\\w+), "))) return kInvalidInput;
@@ -184,6 +186,7 @@ FAKE int nvrtcCompileProgram(void* program, int num_options, const char* const* 
   if (mkdtemp(folder.data()) == nullptr) return kCompilation;
   const int error = compile(p, folder);
   p.log += state.log;
+  if (state.spills && !spared) p.log += "    8 bytes stack frame, 8 bytes spill stores, 16 bytes spill loads\n";
   if (error == kOk)
     p.cubin = lathe::test::write_fake_cubin(sm, kernel[1], kRegisters, read_file(folder + "/kernel.so"));
   for (const char* name : {"kernel.cc", "kernel.so", "log"}) unlink((folder + "/" + name).c_str());

@@ -83,6 +83,24 @@ TEST(DecodedCode, KeepsValues) {
   }
 }
 
+// Words of terms by outputs, or of outputs, are packed so that the bytes of an output lie together.
+TEST(DecodedCode, WordsOfOutputsAreTurned) {
+  for (const char* format : {"gptq", "gptq_v2", "awq"}) {
+    const ir::Kernel naive = quantised_product(format, 24, 64);
+    const search::GeneralKernel general = search::general_kernel(naive);
+    ASSERT_EQ(general.packed.size(), 2u) << format;
+    EXPECT_EQ(general.packed[0].name, "f0");
+    EXPECT_EQ(print(search::packing_kernel(general.packed[0])).find("dst: u8[24, 32] out") != std::string::npos, true);
+    const std::string text = print(general.kernel);
+    EXPECT_THAT(text, HasSubstr("f0: u8[D1, 32] in")) << format;
+    EXPECT_THAT(text, HasSubstr("f2: u8[D1, 2] in")) << format;
+    // A thread of few rows loads 32 terms at once.
+    const auto made = best_of(general, {{"M", 1}});
+    ASSERT_TRUE(made.ok()) << made.status().to_string();
+    EXPECT_THAT(to_text(made->schedule), HasSubstr("vectorize_scope f0_r_0")) << format;
+  }
+}
+
 TEST(DecodedCode, NoConflictsOfBanks) {
   for (const char* format : {"q4_0", "q4_k"}) {
     const search::GeneralKernel general = search::general_kernel(quantised_product(format, 128, 256));
@@ -112,9 +130,9 @@ TEST_P(DecodedMatrix, CompilesWithoutSpills) {
       if (!some && rows == 8) continue;
       // Bytes of a chunk lie together, and are loaded 16 at once where all blocks begin so; packed, all do.
       const ir::Kernel naive = quantised_product(f.name, 64, 4096, ir::DType::bf16);
-      const bool packs = f.place == ops::FieldsIn::kBlocks;
+      const bool packs = f.place == ops::FieldsIn::kBlocks, words = f.name.rfind("gptq", 0) == 0 || f.name == "awq";
       const bool wide = rows < 9 && (f.name == "q4_k" || f.name == "nbits_4");
-      if (packs && rows != 8) forms.push_back({print(naive), {{"M", rows}}, rows < 9 ? 2 : 0});
+      if ((packs || words) && rows != 8) forms.push_back({print(naive), {{"M", rows}}, rows < 9 ? 2 : 0});
       if (!packs || some) forms.push_back({print(search::reads_given(naive)), {{"M", rows}}, wide ? 2 : 0});
     }
   }

@@ -38,6 +38,12 @@ TEST_P(GroupMatrix, CompilesAsPredicted) {
   for (const bool roles : {false, true}) {  // in groups
     if (GetParam().step == 2) tiles.push_back({128, 256, 256, 4, 8, roles, roles});
   }
+  // Results by way of shared memory.
+  for (const search::GroupTile& t :
+       {search::GroupTile{128, 256, 256, 4, 8, true, true}, {128, 128, 128, 3}, {128, 64, 64}}) {
+    tiles.push_back(t);
+    tiles.back().staged = true;
+  }
   for (const search::GroupTile& t : tiles) {
     if (t.stages > 0 && GetParam().text == kTensorFused) continue;  // it makes a factor
     const auto made = search::hopper_schedule(general, t);
@@ -60,12 +66,16 @@ TEST_P(GroupMatrix, CompilesAsPredicted) {
           loops * (m.box[1] == lines && (lines != 64 || m.sizes[0]->name == "e2") ? 1 : static_cast<int>(lines / 64));
     }
     const bool rings = boxes == 0 ? info.rings == 0 : info.rings > 0;
+    const bool results =
+        !t.staged || (info.stores.bits128 == t.group_columns / 16 && info.shared_loads.bits128 == t.group_columns / 8);
     const bool staged = t.roles || (info.loads.bits128 >= 1 && info.shared_stores.bits128 > 0);
     expect_predicted(
-        rings && info.box_copies == boxes && info.group_mma == products && info.mma == 0 && staged &&
+        rings && results && info.box_copies == boxes && info.group_mma == products && info.mma == 0 && staged &&
             info.register_changes == (t.roles ? 2 : 0),
-        fmt::format("{} products of {}, {} loads, {} boxes of {}, {} of rings, {} of registers\n{}", info.group_mma,
-                    products, info.loads.bits128, info.box_copies, boxes, info.rings, info.register_changes, what));
+        fmt::format(
+            "{} products of {}, {} loads, {} boxes of {}, {} of rings, {} of registers, {} and {} of results\n{}",
+            info.group_mma, products, info.loads.bits128, info.box_copies, boxes, info.rings, info.register_changes,
+            info.stores.bits128, info.shared_loads.bits128, what));
   }
   EXPECT_GE(kernels(), 4);
 }

@@ -240,7 +240,8 @@ TEST(GroupTiles, BlocksGoOnWhereThereAreMoreTilesThanMultiprocessors) {
     const bool more =
         (m + first.rows - 1) / first.rows * ((2048 + first.columns - 1) / first.columns) > h200.multiprocessors;
     EXPECT_EQ(first.persistent, first.roles && more) << m;
-    EXPECT_EQ(second.rows == first.rows && second.columns == first.columns && second.roles && !second.persistent,
+    EXPECT_EQ(second.rows == first.rows && second.columns == first.columns && second.roles && !second.persistent &&
+                  second.staged == first.staged,
               first.persistent)
         << m;
   }

@@ -32,8 +32,9 @@ TEST_P(TensorMatrix, CompilesAsPredicted) {
                         {tensor_product("bf16", false, false), 2, 512, 1024, 4096, true},
                         {tensor_product("f16", false, false), 1, 4096, 4096, 4096, true},
                         {tensor_product("f16", true, true), 1, 2048, 2048, 512, true},
-                        {kTensorFused, 1, 1024, 4096, 1024, false}};
-  int shared = 0;  // products whose sums blocks share
+                        {kTensorFused, 1, 1024, 4096, 1024, false},
+                        {kTensorEpilogue, 2, 4096, 4096, 1024, true}};
+  int shared = 0, staged = 0;  // products whose sums blocks share; whose results are staged
   const ir::GpuTarget target = *ir::find_gpu_target(GetParam());
   for (const Form& form : forms) {
     const search::GeneralKernel general = search::general_kernel(kernel_of(form.text));
@@ -55,6 +56,7 @@ TEST_P(TensorMatrix, CompilesAsPredicted) {
         ++shared;
       }
       EXPECT_EQ(t.stages > 1, form.copied) << what;
+      staged += t.staged;
       const auto code = compiled(cut->leaves[0], target, what);
       const std::string wrong = code ? not_as_predicted(*code, t) : "";
       expect_predicted(wrong.empty(), wrong + "\n" + what);
@@ -62,6 +64,7 @@ TEST_P(TensorMatrix, CompilesAsPredicted) {
   }
   EXPECT_GE(kernels(), 12);
   EXPECT_GE(shared, 1);
+  EXPECT_GE(staged, 4);
 }
 INSTANTIATE_TEST_SUITE_P(Gpu, TensorMatrix, testing::Values("a100", "l40s", "h200", "rtx5090"),
                          [](const auto& info) { return std::string(info.param); });
