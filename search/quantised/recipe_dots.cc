@@ -32,8 +32,7 @@ constexpr int64_t kHurriedRows = 4, kFewRows = 4, kAheadOfTwo = 6144, kAheadOfFe
 constexpr int64_t kNextRows = 8, kFewFields = 3;  // taller tiles fetch no faster; more streams are lost
 constexpr int64_t kFarPart = 4;  // of L2: beyond it results and what is read like them leave it between panels
 constexpr double kDots = 2, kIssue = 3.5;              // a cycle
-constexpr double kEnds = 12, kCrowded = 1.5;           // sums that end together; cycles of one more
-constexpr double kStore = 0.1;                         // cycles of a vector, beside the dots
+constexpr double kEnds = 12, kCrowded = 1.5, kStore = 0.1;  // sums that end together; cycles of one more, of a store
 constexpr double kShown = 0.3, kShownNext = 0.1;       // of what waits behind memory, or the reverse
 constexpr double kNextRate = 0.75;                     // of memory's, for lines far from those in use
 constexpr double kNear = 70;                           // bytes a cycle from the second cache, not hidden
@@ -296,9 +295,10 @@ std::optional<DotsSketch::Setting> DotsSketch::standard() const {
   });
   if (!best || !problem_.cold || best->prefetch != 0) return best;
   const bool few = m_ <= best->tile_rows && best->tile_rows <= kFewRows;
-  best->prefetch = !few ? kAhead : m_ > 2 ? kAheadOfFew : kAheadOfTwo;
+  best->prefetch = !few ? kAhead : m_ > 2 ? kAheadOfFew : t_.prefetches_alone ? 0 : kAheadOfTwo;
   // It gains where a byte has up to two products, and costs where it has more.
-  best->start = few && few_fields && static_cast<double>(m_ * n_ * k_) <= 2 * bytes_.of.at(bytes_.largest) ? 1 : 0;
+  const bool starts = few && few_fields && !t_.prefetches_alone;
+  best->start = starts && static_cast<double>(m_ * n_ * k_) <= 2 * bytes_.of.at(bytes_.largest) ? 1 : 0;
   return best;
 }
 

@@ -57,5 +57,37 @@ TEST(DotsRecipe, whatever_it_accepts_has_features_and_can_be_built) {
   if (t.has(ir::IsaLevel::avx512)) check_spaces(t.cap(ir::IsaLevel::avx2));
 }
 
+// Knobs of the default for so many rows of that format, from memory.
+std::string default_of(const char* machine, const std::string& name) {
+  std::ifstream in(LATHE_SOURCE_DIR "/bench/workloads/limits-llm.jsonl");
+  std::stringstream text;
+  text << in.rdbuf();
+  const auto workloads = ops::parse_manifest(text.str());
+  for (const ops::Workload& w : *workloads) {
+    if (w.name != name) continue;
+    search::Problem p;
+    p.kernel = ops::lower(*ops::finish(w.graph))->kernels[0].kernel;
+    p.allowed = w.allowed;
+    p.cold = true;
+    return search::to_text(search::default_scheduled(p, test::find_machine(machine)->target).schedule);
+  }
+  return "";
+}
+
+// Zen 4's prefetcher keeps up with memory where few rows wait for it; more rows, or a Zen 5, are asked ahead.
+TEST(DotsRecipe, few_rows_are_prefetched_where_the_core_does_not) {
+  for (const char* format : {"q4_0", "q8_0", "q5_k"}) {
+    for (const int rows : {1, 2, 4}) {
+      const std::string name = fmt::format("gemv_{}_{}x4096x4096", format, rows);
+      const std::string alone = default_of("zen4", name), asked = default_of("zen5", name);
+      EXPECT_EQ(alone.find(" pf=0 ps=0 ") != std::string::npos, rows <= 2) << alone.substr(0, 200);
+      EXPECT_EQ(alone.find(" ps=1 "), std::string::npos) << alone.substr(0, 200);
+      EXPECT_EQ(asked.find(" pf=0 "), std::string::npos) << asked.substr(0, 200);
+      EXPECT_NE(asked.find(" pf="), std::string::npos) << asked.substr(0, 200);
+    }
+  }
+  EXPECT_NE(default_of("zen5", "gemv_q8_0_2x4096x4096").find(" ps=1 "), std::string::npos);
+}
+
 }  // namespace
 }  // namespace lathe::runtime
