@@ -45,8 +45,8 @@ Status MatmulSketch::accepts_row_lanes(const Setting& k) const {
     return unsupported("nb {}: n is {}, and sums of {} rows wait", k.column_block, n_, m_);
   const int64_t vectors = k.panel_columns / t_.lanes, own = vectors > 1 ? 1 + vectors : vectors,
                 masks = t_.mask_registers == 0 && m_ % t_.lanes != 0;
-  if (k.tile_rows > n_ || k.tile_rows * vectors + own + masks > t_.vector_registers)
-    return unsupported("mr {}: registers", k.tile_rows);
+  if (k.tile_rows < 2 || k.tile_rows > n_ || k.tile_rows * vectors + own + masks > t_.vector_registers)
+    return unsupported("mr {}: registers, or a single column", k.tile_rows);
   return {};
 }
 

@@ -206,8 +206,8 @@ const std::vector<KnobRow<MatmulSketch>>& MatmulSketch::table() {
        "together",
        &Setting::depth_parts, 1, kMostParts, true, [](S s) { return s.parts_worth_trying(); }},
       {"row_lanes", "rl",
-       "1: lanes are rows of A, which is transposed once, and elements of a B that lies along K are spread over them; 0: "
-       "lanes are columns",
+       "1: lanes are rows of A, which is transposed once, and elements of a B that lies along K are spread over them; "
+       "0: lanes are columns",
        &Setting::row_lanes, 0, 1, true, [](S s) { return flag_if(s.has_row_lanes()); }}};
   return kTable;
 }

@@ -126,7 +126,7 @@ TEST(RowLanes, KeepTheValues) {
                                                    {17, 31, 4, 3, 24, 16},
                                                    {2, 7, 2, 7, 8, 7},
                                                    {31, 67, 3, 2, 32, 67},
-                                                   {8, 64, 6, 1, 8, 2}}) {
+                                                   {8, 64, 6, 2, 8, 2}}) {
     for (const char* result : {"c[m, n]", "exp(c[m, n] + h[n])"}) {
       SCOPED_TRACE(fmt::format("{}x{}x{} {}", c.m, c.n, c.k, result));
       const std::optional<Made> made =
@@ -151,6 +151,7 @@ TEST(RowLanes, AreRefusedWhereRowsDoNotFillAPanelOrWaitForBlocks) {
   EXPECT_THAT(refused(p, row_lanes(4, 16, 0)), HasSubstr("nb 0: n is 64"));
   EXPECT_THAT(refused(p, row_lanes(4, 16, 65)), HasSubstr("nb 65: n is 64"));
   EXPECT_THAT(refused(p, row_lanes(32, 16, 32)), HasSubstr("mr 32: registers"));
+  EXPECT_THAT(refused(p, row_lanes(1, 16, 32)), HasSubstr("or a single column"));
   EXPECT_EQ(refused(p, row_lanes(31, 16, 32)), "OK");
   for (const KnobDomain& d : kMatmulRecipe.knobs(matmul_problem(16, 64, 9), t)) {
     EXPECT_NE(d.name, "rl") << "a constant B has no such knob";
