@@ -178,10 +178,13 @@ int64_t RowSketch::default_unroll() const {
 // Short rows: several at a time, as the lanes of a sum take longer to add up than a row to go through. The more rows,
 // the more instructions a vector takes: most where elements are narrow, then where there are three passes.
 std::optional<RowSketch::Setting> RowSketch::short_rows(const Setting& k) const {
-  constexpr int64_t kShort = 128, kShortest = 64, kShortNarrow = 512;
+  constexpr int64_t kShort = 128, kShortest = 64, kShortNarrow = 512, kLongPiece = 512;
   const bool narrow = std::max(shape_.bytes_in, shape_.bytes_out) < 4, long_passes = shape_.passes.size() > 2;
   if (!reduces() || t_.vector_registers <= 16 || !problem_.kernel.symbols.empty()) return std::nullopt;
   if (narrow ? !shape_.norm && shape_.cols > kShortNarrow : shape_.cols > (long_passes ? kShort : kShortest))
+    return std::nullopt;
+  // From memory side by side, pieces of half a KB take up to three times as long as one after another on Zen 4.
+  if (exceeds_caches(problem_, t_) && static_cast<double>(shape_.cols) * shape_.bytes_in >= kLongPiece)
     return std::nullopt;
   Setting several = k;
   several.rows = narrow ? 8 : 4;

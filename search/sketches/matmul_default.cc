@@ -169,6 +169,7 @@ std::optional<MatmulSketch::Setting> MatmulSketch::standard() const {
     const Setting next = next_blocks(*best);
     if (next.prefetch == -1 && accepts(next).ok()) best = next;
   }
+  if (row_lanes_pay() && accepts(standard_row_lanes()).ok()) best = standard_row_lanes();
   return best;
 }
 
@@ -211,6 +212,8 @@ std::vector<MatmulSketch::Setting> MatmulSketch::simpler(const Setting& standard
   Setting simple = standard;
   simple.depth_sums = 0;
   simple.depth_parts = 1;
+  if (simple.row_lanes != 0)
+    simple = {.tile_rows = std::min(simple.tile_rows, m_), .panel_columns = 2 * t_.lanes};
   return {simple};
 }
 

@@ -11,19 +11,6 @@ using namespace ir;  // NOLINT: this file is all IR
 
 namespace {
 
-// The columns of a tile: panels and vectors unrolled.
-void vectorize_tile(Script& s, const std::string& n, int64_t nr, int64_t panels, int64_t lanes, const char* tail) {
-  std::string columns = n;
-  if (panels > 1) {
-    s.move("tile_scope {} {} tail=exact as {}s,{}p", n, nr, n, n);
-    s.move("unroll_scope {}s", n);
-    columns = n + "p";
-  }
-  s.move("tile_scope {} {} tail={} as {}v,{}l", columns, lanes, tail, n, n);
-  s.move("unroll_scope {}v", n);
-  s.move("vectorize_scope {}l", n);
-}
-
 // A as [tile][k][row], in scratch of the thread that owns the block `at`, or of all if A is packed before everything
 // else. The copy's scopes are ap_0 (rows) and ap_1 (k).
 void pack_rows(Script& s, const std::string& a, const std::string& at, int64_t mr, const char* tail) {
@@ -84,6 +71,18 @@ std::string innermost(const Kernel& kernel, const std::string& outer) {
 
 }  // namespace
 
+void vectorize_tile(Script& s, const std::string& n, int64_t nr, int64_t panels, int64_t lanes, const char* tail) {
+  std::string columns = n;
+  if (panels > 1) {
+    s.move("tile_scope {} {} tail=exact as {}s,{}p", n, nr, n, n);
+    s.move("unroll_scope {}s", n);
+    columns = n + "p";
+  }
+  s.move("tile_scope {} {} tail={} as {}v,{}l", columns, lanes, tail, n, n);
+  s.move("unroll_scope {}v", n);
+  s.move("vectorize_scope {}l", n);
+}
+
 bool MatmulSketch::shares_panels() const {
   if (problem_.threads < 2 || problem_.kernel.family != "experts") return false;
   if (!p_.m->extent || evaluate(p_.m->extent, problem_.dims) == std::nullopt) return true;  // groups of any size
@@ -97,6 +96,10 @@ Status MatmulSketch::write(Script& s, const Setting& k) const {
   LATHE_RETURN_IF_ERROR(is_setting(k));
   write_prologues(s);
   write_operand_sums(s);
+  if (k.row_lanes != 0) {
+    write_row_lanes(s, k);
+    return {};
+  }
   if (p_.swapped) s.move("swap_scopes {} {}", p_.n->iter, p_.m->iter);
   const int64_t row_block = k.block_rows();
   const bool parts = k.depth_parts > 1;

@@ -23,6 +23,9 @@ namespace lathe::search {
 int64_t matmul_step(const MatmulParts& parts, const Problem& problem, const ir::Target& target);
 bool matmul_of_integers(const MatmulParts& parts, const ir::Kernel& kernel);
 
+// The columns of a tile: panels and vectors unrolled.
+void vectorize_tile(Script& s, const std::string& n, int64_t nr, int64_t panels, int64_t lanes, const char* tail);
+
 class MatmulSketch {
  public:
   enum : int64_t { kSingle = 0, kSteps = 1, kTiles = 2 };                       // values of `dots`
@@ -37,7 +40,7 @@ class MatmulSketch {
   struct Setting {
     int64_t tile_rows = 0, panel_columns = 0, streams = 1, depth_block = 0, row_block = 0, pack_rows = 0, prefetch = 0,
             function_pass = 0, join_tiles = 0, copy_panels = 0, share_heads = 0, depth_sums = 0, dots = 0,
-            column_block = 0, depth_parts = 1;
+            column_block = 0, depth_parts = 1, row_lanes = 0;
     bool operator==(const Setting&) const = default;
     int64_t tile_columns() const { return panel_columns * streams; }
     bool blocked() const { return depth_block != 0 || function_pass != 0; }  // sums pass through scratch
@@ -94,6 +97,14 @@ class MatmulSketch {
   }
   double joining_cycles(const Setting& k) const;
   void split_depth(Script& s, const Setting& k) const;
+  // matmul_lanes.cc
+  bool has_row_lanes() const;
+  bool row_lanes_pay() const;
+  ir::Status accepts_row_lanes(const Setting& k) const;
+  MatmulWork row_lanes_work(const Setting& k) const;
+  MatmulCycles row_lanes_cycles(const MatmulWork& w) const;
+  Setting standard_row_lanes() const;
+  void write_row_lanes(Script& s, const Setting& k) const;
   MatmulCycles cycles(const MatmulWork& work, const Setting& k) const;
   bool only_dots(const Setting& k) const { return sums_along_depth(k) && dots_.whole == 0; }
   // Columns of the panels.

@@ -204,7 +204,11 @@ const std::vector<KnobRow<MatmulSketch>>& MatmulSketch::table() {
       {"depth_parts", "sk",
        "parts of K that threads sum apart and that are added in order, for few columns and a long K; 1: all of K "
        "together",
-       &Setting::depth_parts, 1, kMostParts, true, [](S s) { return s.parts_worth_trying(); }}};
+       &Setting::depth_parts, 1, kMostParts, true, [](S s) { return s.parts_worth_trying(); }},
+      {"row_lanes", "rl",
+       "1: lanes are rows of A, which is transposed once, and elements of a B that lies along K are spread over them; "
+       "0: lanes are columns",
+       &Setting::row_lanes, 0, 1, true, [](S s) { return flag_if(s.has_row_lanes()); }}};
   return kTable;
 }
 
@@ -258,6 +262,7 @@ Status MatmulSketch::accepts_columns(const Setting& k) const {
 Status MatmulSketch::accepts(const Setting& k) const {
   LATHE_RETURN_IF_ERROR(is_setting(k));
   if (k.dots == kTiles) return accepts_tiles(k);
+  if (k.row_lanes != 0) return accepts_row_lanes(k);
   LATHE_RETURN_IF_ERROR(accepts_step(k));
   LATHE_RETURN_IF_ERROR(accepts_columns(k));
   LATHE_RETURN_IF_ERROR(accepts_parts(k));
@@ -350,6 +355,7 @@ bool MatmulSketch::loops_in_leaf(const Setting& k) const {
 }
 
 MatmulWork MatmulSketch::work(const Setting& k, int64_t block_rows) const {
+  if (k.row_lanes != 0) return row_lanes_work(k);
   MatmulWork w;
   w.m = static_cast<double>(m_);
   w.n = static_cast<double>(n(k));
@@ -398,6 +404,7 @@ double MatmulSketch::depth_sum_cycles(const Setting& k) const {
 // A step is one element of its size.
 MatmulCycles MatmulSketch::cycles(const MatmulWork& work, const Setting& k) const {
   if (k.dots == kTiles) return tile_cycles(work);
+  if (k.row_lanes != 0) return row_lanes_cycles(work);
   MatmulWork w = work;
   if (k.dots != 0) {
     const auto step = static_cast<double>(step_);

@@ -108,7 +108,8 @@ Structure MatmulSketch::structure(const Setting& k, const ProblemFacts& facts) c
                panels = std::ceil(all_columns / columns);
   Structure s;
   s.buffers = naive.buffers;
-  const Axis rows = p_.swapped ? Axis::columns : Axis::rows, across = p_.swapped ? Axis::rows : Axis::columns;
+  const bool turned = p_.swapped || k.row_lanes != 0;
+  const Axis rows = turned ? Axis::columns : Axis::rows, across = turned ? Axis::rows : Axis::columns;
   Path tile;
   tile.piece[index_of(rows)] = w.m;
   tile.piece[index_of(across)] = all_columns;

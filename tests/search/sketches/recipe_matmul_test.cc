@@ -90,6 +90,74 @@ TEST(CopiedPanels, AreRefusedWhereThereIsNothingToCopy) {
     EXPECT_NE(d.name, "pb") << "a constant B has no such knob";
 }
 
+// y[m, n] with a w of [n, k].
+Problem along_depth(int64_t m, int64_t n, int64_t k, const char* result = "c[m, n]") {
+  Problem p;
+  p.kernel = kernel_of(fmt::format(
+      R"(kernel product(x: f32[{0}, {2}] in, w: f32[{1}, {2}] in, h: f32[{1}] in, y: f32[{0}, {1}] out) family matmul
+  c: f32[{0}, {1}] heap
+  for m < {0} [m]:
+    for n < {1} [n]:
+      c[m, n] = 0.0
+      for k < {2} [k]:
+        c[m, n] += x[m, k] * w[n, k]
+      y[m, n] = {3}
+)",
+      m, n, k, result));
+  return p;
+}
+
+Knobs row_lanes(int64_t mr, int64_t nr, int64_t nb, const Knobs& others = {}) {
+  Knobs out = {{"mr", mr}, {"nr", nr}, {"nb", nb}, {"rl", 1}};
+  for (const auto& [name, value] : others) out[name] = value;
+  return out;
+}
+
+// One over, one under and exactly vectors, tiles and blocks; with and without an epilogue.
+TEST(RowLanes, KeepTheValues) {
+  struct Case {
+    int64_t m, n, k, mr, nr, nb;
+  };
+  const ir::Target t = machine("laptop").target;
+  for (const Case& c : std::initializer_list<Case>{{8, 64, 9, 4, 8, 32},
+                                                   {7, 63, 8, 4, 8, 32},
+                                                   {9, 65, 5, 4, 16, 32},
+                                                   {16, 33, 7, 5, 16, 32},
+                                                   {17, 31, 4, 3, 24, 16},
+                                                   {2, 7, 2, 7, 8, 7},
+                                                   {31, 67, 3, 2, 32, 67},
+                                                   {8, 64, 6, 2, 8, 2}}) {
+    for (const char* result : {"c[m, n]", "exp(c[m, n] + h[n])"}) {
+      SCOPED_TRACE(fmt::format("{}x{}x{} {}", c.m, c.n, c.k, result));
+      const std::optional<Made> made =
+          expect_values_kept(along_depth(c.m, c.n, c.k, result), row_lanes(c.mr, c.nr, c.nb), t);
+      ASSERT_TRUE(made);
+      EXPECT_THAT(to_text(made->schedule), HasSubstr("tensorize k mma"));
+      EXPECT_EQ(made->kernel.find_buffer("bt"), nullptr) << "nothing of w is copied";
+    }
+  }
+}
+
+TEST(RowLanes, AreRefusedWhereRowsDoNotFillAPanelOrWaitForBlocks) {
+  const ir::Target t = machine("zen5").target;
+  const auto refused = [&](const Problem& p, const Knobs& knobs) {
+    return kMatmulRecipe.accepts(knobs, p, t).to_string();
+  };
+  const Problem p = along_depth(16, 64, 9);
+  EXPECT_THAT(refused(product(16, 9, 64), row_lanes(4, 16, 32)), HasSubstr("rl 1: expected few rows"));
+  EXPECT_THAT(refused(along_depth(65, 64, 9), row_lanes(4, 80, 32)), HasSubstr("rl 1: expected few rows"));
+  EXPECT_THAT(refused(p, row_lanes(4, 32, 32)), HasSubstr("rl 1: expected a panel of all rows"));
+  EXPECT_THAT(refused(p, row_lanes(4, 16, 32, {{"kc", 8}})), HasSubstr("rl 1: expected a panel of all rows"));
+  EXPECT_THAT(refused(p, row_lanes(4, 16, 0)), HasSubstr("nb 0: n is 64"));
+  EXPECT_THAT(refused(p, row_lanes(4, 16, 65)), HasSubstr("nb 65: n is 64"));
+  EXPECT_THAT(refused(p, row_lanes(32, 16, 32)), HasSubstr("mr 32: registers"));
+  EXPECT_THAT(refused(p, row_lanes(1, 16, 32)), HasSubstr("or a single column"));
+  EXPECT_EQ(refused(p, row_lanes(31, 16, 32)), "OK");
+  for (const KnobDomain& d : kMatmulRecipe.knobs(matmul_problem(16, 64, 9), t)) {
+    EXPECT_NE(d.name, "rl") << "a constant B has no such knob";
+  }
+}
+
 // Three heads to one w: y[b, h, m, n].
 Problem grouped(int64_t m, int64_t k, int64_t n, bool transposed, int64_t batch = 2) {
   Problem p;
