@@ -70,7 +70,9 @@ Kernel* Decoder::linear_kernel(int64_t in, int64_t out, bool bias, const BlockFo
     std::vector<Operand> inputs = {{"x", {{chunk_, "M"}, {in}}}, {"w", {{out}, {in}}, true}};
     if (blocks) inputs[1] = {"w", {{out}, {in / format.values * format.bytes}}, true, LATHE_DTYPE_U8};
     if (bias) inputs.push_back({"b", {{out}}, true});
-    kernel = std::make_unique<Kernel>(context_, "linear", inputs, [&](Graph& g) {
+    const std::string name = std::string("product ") + (blocks ? format.name : "F32") + " " + std::to_string(in) +
+                             " to " + std::to_string(out);
+    kernel = std::make_unique<Kernel>(context_, name, inputs, [&](Graph& g) {
       const int32_t y = blocks ? g.node("quantized_matmul", {0, 1}, {text("format", format.lathe)})
                                : g.node("matmul", {0, 1}, {flag("transpose_b")});
       return bias ? g.node("add", {y, 2}) : y;
@@ -100,6 +102,7 @@ Decoder::Linear Decoder::linear(const std::string& name, int64_t in, int64_t out
             : l.decoded             ? in * out * static_cast<int64_t>(sizeof(float))
                                     : stored;
   if (l.weight.layout_id != 0) l.decoded.reset();
+  l.kernel->set_work(2.0 * static_cast<double>(count(in, out)), static_cast<double>(l.bytes));
   if (bias) l.bias = vector(name + ".bias", out);
   return l;
 }

@@ -71,7 +71,7 @@ struct Settings {
   int64_t tokens = 32, ragged = 0;
   int threads = 1;
   double tune = 0;
-  bool json = false, digests = false, f32 = false, quantised = false;
+  bool json = false, digests = false, f32 = false, quantised = false, profile = false;
 };
 
 // Packed over stored bytes and seconds of all formats, then of each.
@@ -97,13 +97,23 @@ void generate(const GgufFile& file, Context& context, const Settings& s) {
   size_t longest = 0;
   for (const auto& p : prompts) longest = std::max(longest, p.size());
   Decoder decoder(file, context, static_cast<int64_t>(longest) + s.tokens, s.f32);
+  Profile profile;
+  Rates rates;
+  if (s.profile) rates = rates_of_a_core(s.quantised);
   for (const auto& prompt : prompts) {
-    decoder.restart();
     std::vector<float> logits;
     std::vector<int32_t> ids;
+    decoder.restart();
+    if (s.profile) {
+      // Once before, so that nothing is made while it is looked at.
+      decoder.append(prompt, false, logits);
+      decoder.restart();
+      context.set_profile(&profile);
+    }
     Clock::time_point start = Clock::now();
     decoder.append(prompt, false, logits);
     const double prefill = seconds_since(start);
+    const std::vector<Profile::Row> of_prompt = profile.take(prefill);
     start = Clock::now();
     for (int64_t i = 0; i < s.tokens; ++i) {
       if (i > 0) decoder.append({ids.back()}, false, logits);
@@ -117,6 +127,11 @@ void generate(const GgufFile& file, Context& context, const Settings& s) {
                           {"decode_tokens_s", steps / decode},
                           {"peak_gib", peak_gib()}};
     add_packing(decoder.packing(), &row);
+    if (s.profile) {
+      context.set_profile(nullptr);
+      row["prefill_profile"] = profile_json(of_prompt, prefill, rates);
+      row["decode_profile"] = profile_json(profile.take(decode), decode, rates);
+    }
     if (s.json) {
       std::printf("%s\n", row.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
       continue;
@@ -128,6 +143,9 @@ void generate(const GgufFile& file, Context& context, const Settings& s) {
     std::printf("prefill %zu ids at %.1f a second, decode %" PRId64 " at %.1f; at most %.2f GiB\n", prompt.size(),
                 row["prefill_tokens_s"].get<double>(), s.tokens - 1, row["decode_tokens_s"].get<double>(),
                 row["peak_gib"].get<double>());
+    if (!s.profile) continue;
+    print_profile("prefill", row["prefill_profile"]);
+    print_profile("decode", row["decode_profile"]);
   }
 }
 
@@ -261,6 +279,7 @@ int run(int argc, char** argv) {
   app.add_option("--tune", s.tune, "seconds to search each kernel as it is made; the store keeps what is found")
       ->check(CLI::Range(0.0, 1e6));
   app.add_flag("--json", s.json, "one object on standard output, for each prompt or for the check");
+  app.add_flag("--profile", s.profile, "with --prompt-ids: where the time goes, kernel by kernel")->needs(prompts);
   prompts->excludes(reference)->excludes(digest);
   reference->excludes(digest);
   batches->excludes(prompts)->excludes(reference)->excludes(digest);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstdlib>
 #include <new>
 
@@ -130,10 +131,10 @@ const lathe_graph* Graph::finish(int32_t result) {
   return graph_;
 }
 
-Kernel::Kernel(Context& context, const char* name, const std::vector<Operand>& inputs,
+Kernel::Kernel(Context& context, const std::string& name, const std::vector<Operand>& inputs,
                const std::function<int32_t(Graph&)>& build)
-    : context_(context) {
-  Graph graph(context, name, inputs);
+    : context_(context), name_(name) {
+  Graph graph(context, name.c_str(), inputs);
   const int32_t result = build(graph);
   lathe_policy policy = LATHE_POLICY_INIT;
   policy.threads = context.threads();
@@ -163,6 +164,15 @@ Packed Kernel::pack(int input, const Argument& plain) const {
 }
 
 void Kernel::run(std::initializer_list<Argument> arguments) {
+  if (context_.profile() == nullptr) return execute(arguments);
+  const auto start = std::chrono::steady_clock::now();
+  execute(arguments);
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  const auto rows = static_cast<double>(arguments.begin()->shape[0]);
+  context_.profile()->add(name_, seconds, rows * row_operations_, bytes_);
+}
+
+void Kernel::execute(std::initializer_list<Argument> arguments) {
   std::array<lathe_tensor, kMostArguments> tensors;
   std::array<lathe_arg, kMostArguments> args{};
   std::array<Dims, kMostArguments> shapes, strides;

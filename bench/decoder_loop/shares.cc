@@ -74,10 +74,13 @@ double f32_rate() {
 
 }  // namespace
 
+Rates rates_of_a_core(bool bytes) { return {read_rate(), f32_rate() * (bytes ? 4 : 1)}; }
+
 Shares shares_of(const Measured& measured, int threads, bool bytes) {
   if (threads != 1) return {};
-  return {measured.step_bytes / measured.step_seconds / read_rate(),
-          measured.prompt_operations / measured.prompt_seconds / (f32_rate() * (bytes ? 4 : 1))};
+  const Rates rates = rates_of_a_core(bytes);
+  return {measured.step_bytes / measured.step_seconds / rates.read,
+          measured.prompt_operations / measured.prompt_seconds / rates.operations};
 }
 
 }  // namespace lathe::decoder
