@@ -49,6 +49,8 @@ class Decoder {
   void append(const std::vector<int32_t>& ids, bool every, std::vector<float>& logits);
 
  private:
+  // What a product with a weight ends with: its bias, or the activation of the gate times it.
+  enum class End : int8_t { kNothing, kBias, kGated };
   struct Linear {
     Kernel* kernel;
     Packed weight;
@@ -69,14 +71,18 @@ class Decoder {
 
   // All products with weights.
   std::vector<const Linear*> linears() const;
-  Linear linear(const std::string& name, int64_t in, int64_t out, bool bias);
+  Linear linear(const std::string& name, int64_t in, int64_t out, End end = End::kNothing);
   Floats vector(const std::string& name, int64_t size);
-  Kernel* linear_kernel(int64_t in, int64_t out, bool bias, const BlockFormat& format);
+  Kernel* linear_kernel(int64_t in, int64_t out, End end, const BlockFormat& format);
   void make_kernels();
 
   void check_ids(const std::vector<int32_t>& ids, int64_t past) const;
-  void chunk(const int32_t* ids, int64_t rows, float* hidden);
-  void layer(const Layer& l, int64_t index, int64_t rows, float* hidden);
+  // All layers and the last norm. What it returns is there until the next call.
+  const float* chunk(const int32_t* ids, int64_t rows);
+  // x_ has the norm of hidden_, before and after.
+  void layer(const Layer& l, int64_t index, int64_t rows);
+  // Adds y_ to hidden_, through its norm if there is one.
+  void add_to_hidden(int64_t rows, const Floats& own_norm, const Floats& next_norm);
   void make_embedding();
   void make_heads();
   void make_ragged_kernels();
@@ -89,8 +95,8 @@ class Decoder {
   Argument cached(const Floats& cache, int64_t slots) const;
   std::vector<int64_t> cache_strides() const;
   void place(int64_t slot, int64_t position);
-  void apply(const Linear& l, int64_t rows, const float* x, float* y);
-  void norm(Kernel& kernel, int64_t rows, int64_t width, const float* scale, const float* x, float* y);
+  // gate: of a product that ends so.
+  void apply(const Linear& l, int64_t rows, const float* x, float* y, const float* gate = nullptr);
   Rope make_tables(double base) const;
 
   const GgufFile& file_;
@@ -104,8 +110,8 @@ class Decoder {
   const std::vector<Part>* parts_ = nullptr;  // whose rows these are; null: of slot 0
 
   std::map<std::string, Packing> packing_;                           // by format
-  std::map<std::vector<int64_t>, std::unique_ptr<Kernel>> linears_;  // by in, out, bias and number of the format
-  std::unique_ptr<Kernel> embed_, norm_, add_, gated_, turn_, append_k_, append_v_, global_attention_,
+  std::map<std::vector<int64_t>, std::unique_ptr<Kernel>> linears_;  // by in, out, end and number of the format
+  std::unique_ptr<Kernel> embed_, norm_, add_, turn_, append_k_, append_v_, global_attention_,
       local_attention_,  // none: all layers are global
       global_ragged_, local_ragged_;
   Argument embedding_{};  // the table, as it lies in the file
@@ -114,6 +120,7 @@ class Decoder {
   std::vector<Layer> layers_;
   std::vector<Floats> keys_, values_;  // by layer: [slots, capacity, groups, head_size]
   Rope global_, local_;
+  Floats hidden_, x_, y_, sum_, q_, turned_, k_, v_, gate_, inner_;  // of the rows that go through the layers
 };
 
 }  // namespace lathe::decoder

@@ -57,13 +57,14 @@ void Decoder::make_heads() {
   if (arch_.head_norms) q.push_back(norm), k.push_back(norm);
   turn_ = std::make_unique<Kernel>(context_, "turn", q, [&](Graph& g) {
     const int32_t x = arch_.head_norms ? g.node("rmsnorm", {0, 4}, epsilon) : 0;
-    return g.node("rope", {x, 1, 2, 3});
+    return g.finish({g.node("rope", {x, 1, 2, 3})});
   });
-  append_k_ = std::make_unique<Kernel>(context_, "append", k, [&](Graph& g) {
-    return arch_.head_norms ? g.node("kv_append", {0, 1, 2, 3, 4, 5, 6}, epsilon)
-                            : g.node("kv_append", {0, 1, 2, 3, 4, 5});
+  append_k_ = std::make_unique<Kernel>(context_, "append k", k, [&](Graph& g) {
+    return g.finish({arch_.head_norms ? g.node("kv_append", {0, 1, 2, 3, 4, 5, 6}, epsilon)
+                                      : g.node("kv_append", {0, 1, 2, 3, 4, 5})});
   });
-  append_v_ = std::make_unique<Kernel>(context_, "append", v, [](Graph& g) { return g.node("kv_append", {0, 1, 2}); });
+  append_v_ = std::make_unique<Kernel>(context_, "append v", v,
+                                       [](Graph& g) { return g.finish({g.node("kv_append", {0, 1, 2})}); });
   const auto attend = [&](int64_t window) {
     const std::vector<Size> keys = {one, {arch_.groups}, {capacity_}, width};
     const int64_t row = arch_.heads * arch_.head_size;
@@ -76,7 +77,8 @@ void Decoder::make_heads() {
       std::vector<lathe_attr> form = {flag("causal")};
       if (window != 0) form.push_back(integer("window", window));
       // Rows as projections take them.
-      return g.node("transpose", {g.node("cached_attention", {0, 1, 2, 3}, form)}, {integers("perm", kHeadsLast)});
+      const int32_t y = g.node("cached_attention", {0, 1, 2, 3}, form);
+      return g.finish({g.node("transpose", {y}, {integers("perm", kHeadsLast)})});
     });
   };
   global_attention_ = attend(0);

@@ -124,18 +124,18 @@ int32_t Graph::node(const char* op, const std::vector<int32_t>& inputs, const st
   return id;
 }
 
-const lathe_graph* Graph::finish(int32_t result) {
+const lathe_graph* Graph::finish(std::initializer_list<int32_t> results) {
   lathe_error e{};
-  check(lathe_graph_output(graph_, result, &e), e);
+  for (const int32_t result : results) check(lathe_graph_output(graph_, result, &e), e);
   check(lathe_graph_finish(graph_, &e), e);
   return graph_;
 }
 
 Kernel::Kernel(Context& context, const std::string& name, const std::vector<Operand>& inputs,
-               const std::function<int32_t(Graph&)>& build)
+               const Build& build)
     : context_(context), name_(name) {
   Graph graph(context, name.c_str(), inputs);
-  const int32_t result = build(graph);
+  const lathe_graph* finished = build(graph);
   lathe_policy policy = LATHE_POLICY_INIT;
   policy.threads = context.threads();
   policy.cold = 1;
@@ -146,7 +146,7 @@ Kernel::Kernel(Context& context, const std::string& name, const std::vector<Oper
     policy.deadline_ns = static_cast<uint64_t>(context.tune_seconds() * 1e9);
   }
   lathe_error e{};
-  check(lathe_resolve(context.handle(), graph.finish(result), &policy, &kernel_, nullptr, &e), e);
+  check(lathe_resolve(context.handle(), finished, &policy, &kernel_, nullptr, &e), e);
 }
 
 Kernel::~Kernel() { lathe_kernel_destroy(kernel_); }

@@ -89,7 +89,7 @@ class Graph {
   Graph& operator=(const Graph&) = delete;
 
   int32_t node(const char* op, const std::vector<int32_t>& inputs, const std::vector<lathe_attr>& attributes = {});
-  const lathe_graph* finish(int32_t result);
+  const lathe_graph* finish(std::initializer_list<int32_t> results);
 
  private:
   lathe_graph* graph_ = nullptr;
@@ -98,9 +98,9 @@ class Graph {
 
 class Kernel {
  public:
-  // build adds operators to tensors 0, 1, ... (the inputs) and returns the result's number.
-  Kernel(Context& context, const std::string& name, const std::vector<Operand>& inputs,
-         const std::function<int32_t(Graph&)>& build);
+  // build adds operators to tensors 0, 1, ... (the inputs) and finishes the graph with its results.
+  using Build = std::function<const lathe_graph*(Graph&)>;
+  Kernel(Context& context, const std::string& name, const std::vector<Operand>& inputs, const Build& build);
   ~Kernel();
   Kernel(const Kernel&) = delete;
   Kernel& operator=(const Kernel&) = delete;
@@ -112,7 +112,7 @@ class Kernel {
     row_operations_ = row_operations;
     bytes_ = bytes;
   }
-  // Inputs in order, then the result, unless it is an input that the kernel updates.
+  // Inputs in order, then the results, unless they are inputs that the kernel updates.
   void run(std::initializer_list<Argument> arguments);
 
  private:
