@@ -478,6 +478,10 @@ LATHE_API lathe_status lathe_plan_create(lathe_context* ctx, lathe_plan** out, l
 LATHE_API lathe_status lathe_plan_load(lathe_plan* plan, const char* path, lathe_error* error);
 /* Adds a finished graph of the same context. weight: its relative frequency, finite and >= 0. The graph is copied. */
 LATHE_API lathe_status lathe_plan_add(lathe_plan* plan, const lathe_graph* graph, double weight, lathe_error* error);
+/* The same for kernels that are resolved with this policy: for its threads, cold and allowed (lathe_plan_add: for those
+ * of a policy of defaults). Its device must be 0: the budget names one. The other fields are checked and do not count. */
+LATHE_API lathe_status lathe_plan_add_for(lathe_plan* plan, const lathe_graph* graph, const lathe_policy* policy,
+                                          double weight, lathe_error* error);
 /* Compiles every leaf that the plan needs, searches, and stores the results. Work that the store has is not done again.
  * TIMEOUT and CANCELLED keep the results so far and fill in the report. STATE: the context is sealed, or the plan is
  * running. budget, report and progress may be NULL. */

@@ -86,6 +86,22 @@ void* Context::workspace(uint64_t bytes) {
   return bytes == 0 ? nullptr : workspace_.get();
 }
 
+namespace {
+
+// Nobody waits for a first call: default Schedules may be as much code as they like.
+void compile(const Context& context, const lathe_graph* graph, const lathe_policy& policy) {
+  lathe_error e{};
+  lathe_plan* plan = nullptr;
+  check(lathe_plan_create(context.handle(), &plan, &e), e);
+  const std::unique_ptr<lathe_plan, decltype(&lathe_plan_destroy)> owned(plan, lathe_plan_destroy);
+  lathe_budget budget = LATHE_BUDGET_INIT;
+  budget.tier = 1;
+  check(lathe_plan_add_for(plan, graph, &policy, 1, &e), e);
+  check(lathe_plan_run(plan, &budget, nullptr, nullptr, nullptr, &e), e);
+}
+
+}  // namespace
+
 Graph::Graph(const Context& context, const char* name, const std::vector<Operand>& inputs) {
   lathe_error e{};
   check(lathe_graph_create(context.handle(), name, &graph_, &e), e);
@@ -141,11 +157,13 @@ Kernel::Kernel(Context& context, const std::string& name, const std::vector<Oper
   policy.cold = 1;
   if (context.quantised())
     policy.allowed = LATHE_CLASS_REASSOCIATE | LATHE_CLASS_CONTRACT | LATHE_CLASS_QUANTISED_ACTIVATIONS;
+  lathe_error e{};
   if (context.tune_seconds() > 0) {
     policy.wait = LATHE_WAIT_TUNED;
     policy.deadline_ns = static_cast<uint64_t>(context.tune_seconds() * 1e9);
+  } else {
+    compile(context, finished, policy);
   }
-  lathe_error e{};
   check(lathe_resolve(context.handle(), finished, &policy, &kernel_, nullptr, &e), e);
 }
 
