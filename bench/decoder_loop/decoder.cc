@@ -29,16 +29,15 @@ Decoder::Decoder(const GgufFile& file, Context& context, int64_t capacity, bool 
   head_ = linear(tied ? "token_embd" : "output", arch_.hidden, arch_.vocabulary);
   output_norm_ = vector("output_norm.weight", arch_.hidden);
   const int64_t q_width = arch_.heads * arch_.head_size, kv_width = arch_.groups * arch_.head_size;
-  const End end = arch_.biases ? End::kBias : End::kNothing;
   for (int64_t i = 0; i < arch_.layers; ++i) {
     const std::string at = "blk." + std::to_string(i) + ".";
     Layer l{};
-    l.q = linear(at + "attn_q", arch_.hidden, q_width, end);
-    l.k = linear(at + "attn_k", arch_.hidden, kv_width, end);
-    l.v = linear(at + "attn_v", arch_.hidden, kv_width, end);
+    l.q = linear(at + "attn_q", arch_.hidden, q_width, arch_.biases);
+    l.k = linear(at + "attn_k", arch_.hidden, kv_width, arch_.biases);
+    l.v = linear(at + "attn_v", arch_.hidden, kv_width, arch_.biases);
     l.o = linear(at + "attn_output", q_width, arch_.hidden);
     l.gate = linear(at + "ffn_gate", arch_.hidden, arch_.inner);
-    l.up = linear(at + "ffn_up", arch_.hidden, arch_.inner, End::kGated);
+    l.up = linear(at + "ffn_up", arch_.hidden, arch_.inner);
     l.down = linear(at + "ffn_down", arch_.inner, arch_.hidden);
     l.attention_norm = vector(at + "attn_norm.weight", arch_.hidden);
     l.inner_norm = vector(at + "ffn_norm.weight", arch_.hidden);
@@ -60,42 +59,35 @@ Decoder::Decoder(const GgufFile& file, Context& context, int64_t capacity, bool 
   for (Floats* f : {&hidden_, &x_, &y_, &sum_}) *f = rows_of(arch_.hidden);
   for (Floats* f : {&q_, &turned_}) *f = rows_of(q_width);
   for (Floats* f : {&k_, &v_}) *f = rows_of(kv_width);
-  for (Floats* f : {&gate_, &inner_}) *f = rows_of(arch_.inner);
+  for (Floats* f : {&gate_, &up_, &inner_}) *f = rows_of(arch_.inner);
   make_embedding();
   make_kernels();
   make_heads();
   if (slots > 1) make_ragged_kernels();
 }
 
-Kernel* Decoder::linear_kernel(int64_t in, int64_t out, End end, const BlockFormat& format) {
+Kernel* Decoder::linear_kernel(int64_t in, int64_t out, bool bias, const BlockFormat& format) {
   const bool blocks = format.lathe != nullptr && !decode_weights_;
   std::unique_ptr<Kernel>& kernel =
-      linears_[{in, out, static_cast<int64_t>(end), blocks ? static_cast<int64_t>(format.type) : -1}];
+      linears_[{in, out, bias, blocks ? static_cast<int64_t>(format.type) : -1}];
   if (kernel == nullptr) {
     std::vector<Operand> inputs = {{"x", {{chunk_, "M"}, {in}}}, {"w", {{out}, {in}}, true}};
     if (blocks) inputs[1] = {"w", {{out}, {in / format.values * format.bytes}}, true, LATHE_DTYPE_U8};
-    if (end == End::kBias) inputs.push_back({"b", {{out}}, true});
-    if (end == End::kGated) inputs.push_back({"gate", {{chunk_, "M"}, {out}}});
+    if (bias) inputs.push_back({"b", {{out}}, true});
     const std::string name = std::string("product ") + (blocks ? format.name : "F32") + " " + std::to_string(in) +
-                             " to " + std::to_string(out) + (end == End::kGated ? ", gated" : "");
+                             " to " + std::to_string(out);
     kernel = std::make_unique<Kernel>(context_, name, inputs, [&](Graph& g) {
-      int32_t y = blocks ? g.node("quantized_matmul", {0, 1}, {text("format", format.lathe)})
-                         : g.node("matmul", {0, 1}, {flag("transpose_b")});
-      if (end == End::kBias) y = g.node("add", {y, 2});
-      if (end == End::kGated) {
-        std::vector<lathe_attr> form;
-        if (arch_.gate == std::string("gelu")) form.push_back(text("approximate", "tanh"));
-        y = g.node("mul", {g.node(arch_.gate, {2}, form), y});
-      }
-      return g.finish({y});
+      const int32_t y = blocks ? g.node("quantized_matmul", {0, 1}, {text("format", format.lathe)})
+                               : g.node("matmul", {0, 1}, {flag("transpose_b")});
+      return g.finish({bias ? g.node("add", {y, 2}) : y});
     });
   }
   return kernel.get();
 }
 
-Decoder::Linear Decoder::linear(const std::string& name, int64_t in, int64_t out, End end) {
+Decoder::Linear Decoder::linear(const std::string& name, int64_t in, int64_t out, bool bias) {
   const GgufTensor& t = file_.tensor(name + ".weight", {count(in, 1), count(out, 1)});
-  Linear l{linear_kernel(in, out, end, *t.format), {}, {}, nullptr, nullptr, in, out, 0};
+  Linear l{linear_kernel(in, out, bias, *t.format), {}, {}, nullptr, nullptr, in, out, 0};
   if (t.format->lathe != nullptr && !decode_weights_) {
     l.plain = {t.data, {out, in / t.format->values * t.format->bytes}, 0, LATHE_DTYPE_U8};
   } else {
@@ -115,7 +107,7 @@ Decoder::Linear Decoder::linear(const std::string& name, int64_t in, int64_t out
                                     : stored;
   if (l.weight.layout_id != 0) l.decoded.reset();
   l.kernel->set_work(2.0 * static_cast<double>(count(in, out)), static_cast<double>(l.bytes));
-  if (end == End::kBias) l.bias = vector(name + ".bias", out);
+  if (bias) l.bias = vector(name + ".bias", out);
   return l;
 }
 
@@ -180,18 +172,27 @@ void Decoder::make_kernels() {
     const int32_t sum = g.node("add", {0, arch_.post_norms ? g.node("rmsnorm", {1, 3}, epsilon) : 1});
     return g.finish({sum, g.node("rmsnorm", {sum, 2}, epsilon)});
   });
+  const std::vector<Size> inner = {{chunk_, "M"}, {arch_.inner}};
+  gated_ =
+      std::make_unique<Kernel>(context_, "gated", std::vector<Operand>{{"gate", inner}, {"up", inner}}, [&](Graph& g) {
+        std::vector<lathe_attr> form;
+        if (arch_.gate == std::string("gelu")) form.push_back(text("approximate", "tanh"));
+        return g.finish({g.node("mul", {g.node(arch_.gate, {0}, form), 1})});
+      });
+  const std::vector<Operand> logits = {{"logits", {{1}, {arch_.vocabulary}}}};
+  first_choice_ = std::make_unique<Kernel>(context_, "first choice", logits, [](Graph& g) {
+    return g.finish({g.node("argmax", {0}, {text("to", "i32")})});
+  });
 }
 
-void Decoder::apply(const Linear& l, int64_t rows, const float* x, float* y, const float* gate) {
+void Decoder::apply(const Linear& l, int64_t rows, const float* x, float* y) {
   const Argument input{x, {rows, l.in}}, result{y, {rows, l.out}};
   Argument weight = l.plain;
   if (l.weight.layout_id != 0) {
     weight.data = l.weight.data.get();
     weight.layout_id = l.weight.layout_id;
   }
-  if (gate != nullptr) {
-    l.kernel->run({input, weight, {gate, {rows, l.out}}, result});
-  } else if (l.bias != nullptr) {
+  if (l.bias != nullptr) {
     l.kernel->run({input, weight, {l.bias.get(), {l.out}}, result});
   } else {
     l.kernel->run({input, weight, result});
@@ -220,7 +221,9 @@ void Decoder::layer(const Layer& l, int64_t index, int64_t rows) {
   apply(l.o, rows, q_.get(), y_.get());
   add_to_hidden(rows, l.post_attention_norm, l.inner_norm);
   apply(l.gate, rows, x_.get(), gate_.get());
-  apply(l.up, rows, x_.get(), inner_.get(), gate_.get());
+  apply(l.up, rows, x_.get(), up_.get());
+  const std::vector<int64_t> inner = {rows, arch_.inner};
+  gated_->run({{gate_.get(), inner}, {up_.get(), inner}, {inner_.get(), inner}});
   apply(l.down, rows, inner_.get(), y_.get());
   const bool last = index + 1 == arch_.layers;
   add_to_hidden(rows, l.post_inner_norm, last ? output_norm_ : layers_[count(index + 1, 1)].attention_norm);
@@ -233,6 +236,12 @@ const float* Decoder::chunk(const int32_t* ids, int64_t rows) {
   norm_->run({{hidden_.get(), shape}, {first.get(), {arch_.hidden}}, {x_.get(), shape}});
   for (int64_t i = 0; i < arch_.layers; ++i) layer(layers_[count(i, 1)], i, rows);
   return x_.get();
+}
+
+int32_t Decoder::first_choice(const std::vector<float>& logits) {
+  int32_t id = 0;
+  first_choice_->run({{logits.data(), {1, arch_.vocabulary}}, {&id, {1}, 0, LATHE_DTYPE_I32}});
+  return id;
 }
 
 void Decoder::check_ids(const std::vector<int32_t>& ids, int64_t past) const {

@@ -44,13 +44,13 @@ class Decoder {
   // Appends to the sequences of different slots, together at most most_rows() ids, and writes the logits after the last
   // one of each, [parts, vocabulary].
   void append_parts(const std::vector<Part>& parts, std::vector<float>& logits);
+  // Of the one row of logits, the lowest id of several with the largest.
+  int32_t first_choice(const std::vector<float>& logits);
   // The sequence in slot 0: appends ids and writes the logits after each, [ids, vocabulary]; or after the last one,
   // [1, vocabulary].
   void append(const std::vector<int32_t>& ids, bool every, std::vector<float>& logits);
 
  private:
-  // What a product with a weight ends with: its bias, or the activation of the gate times it.
-  enum class End : int8_t { kNothing, kBias, kGated };
   struct Linear {
     Kernel* kernel;
     Packed weight;
@@ -71,9 +71,9 @@ class Decoder {
 
   // All products with weights.
   std::vector<const Linear*> linears() const;
-  Linear linear(const std::string& name, int64_t in, int64_t out, End end = End::kNothing);
+  Linear linear(const std::string& name, int64_t in, int64_t out, bool bias = false);
   Floats vector(const std::string& name, int64_t size);
-  Kernel* linear_kernel(int64_t in, int64_t out, End end, const BlockFormat& format);
+  Kernel* linear_kernel(int64_t in, int64_t out, bool bias, const BlockFormat& format);
   void make_kernels();
 
   void check_ids(const std::vector<int32_t>& ids, int64_t past) const;
@@ -95,8 +95,7 @@ class Decoder {
   Argument cached(const Floats& cache, int64_t slots) const;
   std::vector<int64_t> cache_strides() const;
   void place(int64_t slot, int64_t position);
-  // gate: of a product that ends so.
-  void apply(const Linear& l, int64_t rows, const float* x, float* y, const float* gate = nullptr);
+  void apply(const Linear& l, int64_t rows, const float* x, float* y);
   Rope make_tables(double base) const;
 
   const GgufFile& file_;
@@ -110,8 +109,8 @@ class Decoder {
   const std::vector<Part>* parts_ = nullptr;  // whose rows these are; null: of slot 0
 
   std::map<std::string, Packing> packing_;                           // by format
-  std::map<std::vector<int64_t>, std::unique_ptr<Kernel>> linears_;  // by in, out, end and number of the format
-  std::unique_ptr<Kernel> embed_, norm_, add_, turn_, append_k_, append_v_, global_attention_,
+  std::map<std::vector<int64_t>, std::unique_ptr<Kernel>> linears_;  // by in, out, bias and number of the format
+  std::unique_ptr<Kernel> embed_, norm_, add_, gated_, first_choice_, turn_, append_k_, append_v_, global_attention_,
       local_attention_,  // none: all layers are global
       global_ragged_, local_ragged_;
   Argument embedding_{};  // the table, as it lies in the file
@@ -120,7 +119,7 @@ class Decoder {
   std::vector<Layer> layers_;
   std::vector<Floats> keys_, values_;  // by layer: [slots, capacity, groups, head_size]
   Rope global_, local_;
-  Floats hidden_, x_, y_, sum_, q_, turned_, k_, v_, gate_, inner_;  // of the rows that go through the layers
+  Floats hidden_, x_, y_, sum_, q_, turned_, k_, v_, gate_, up_, inner_;  // of the rows that go through the layers
 };
 
 }  // namespace lathe::decoder

@@ -107,6 +107,7 @@ void generate(const GgufFile& file, Context& context, const Settings& s) {
     if (s.profile) {
       // Once before, so that nothing is made while it is looked at.
       decoder.append(prompt, false, logits);
+      (void)decoder.first_choice(logits);
       decoder.restart();
       context.set_profile(&profile);
     }
@@ -117,7 +118,7 @@ void generate(const GgufFile& file, Context& context, const Settings& s) {
     start = Clock::now();
     for (int64_t i = 0; i < s.tokens; ++i) {
       if (i > 0) decoder.append({ids.back()}, false, logits);
-      ids.push_back(static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin()));
+      ids.push_back(decoder.first_choice(logits));
     }
     // The first id came with the prompt.
     const double decode = seconds_since(start), steps = static_cast<double>(s.tokens - 1);
