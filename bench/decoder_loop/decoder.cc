@@ -129,10 +129,15 @@ double Decoder::step_bytes(int64_t position) const {
 
 double Decoder::prompt_operations(int64_t ids) const {
   double operations = 0;
-  for (const Linear* l : linears()) {
-    operations +=
-        2.0 * static_cast<double>(l->in) * static_cast<double>(l->out) * (l == &head_ ? 1.0 : static_cast<double>(ids));
+  const auto add = [&](const Linear& l, int64_t rows) {
+    operations += 2.0 * static_cast<double>(count(l.in, l.out)) * static_cast<double>(rows);
+  };
+  for (const Layer& l : layers_) {
+    const int64_t wanted = &l == &layers_.back() ? 1 : ids;
+    for (const Linear* all : {&l.k, &l.v}) add(*all, ids);
+    for (const Linear* some : {&l.q, &l.o, &l.gate, &l.up, &l.down}) add(*some, wanted);
   }
+  add(head_, 1);
   return operations;
 }
 
@@ -211,30 +216,44 @@ void Decoder::add_to_hidden(int64_t rows, const Floats& own_norm, const Floats& 
   hidden_.swap(sum_);
 }
 
-void Decoder::layer(const Layer& l, int64_t index, int64_t rows) {
-  apply(l.q, rows, x_.get(), q_.get());
-  apply(l.k, rows, x_.get(), k_.get());
-  apply(l.v, rows, x_.get(), v_.get());
-  turn(l, index, rows, q_.get(), turned_.get());
-  append_heads(l, index, rows, k_.get(), v_.get());
-  attention(index, rows, turned_.get(), q_.get());
-  apply(l.o, rows, q_.get(), y_.get());
-  add_to_hidden(rows, l.post_attention_norm, l.inner_norm);
-  apply(l.gate, rows, x_.get(), gate_.get());
-  apply(l.up, rows, x_.get(), up_.get());
-  const std::vector<int64_t> inner = {rows, arch_.inner};
-  gated_->run({{gate_.get(), inner}, {up_.get(), inner}, {inner_.get(), inner}});
-  apply(l.down, rows, inner_.get(), y_.get());
-  const bool last = index + 1 == arch_.layers;
-  add_to_hidden(rows, l.post_inner_norm, last ? output_norm_ : layers_[count(index + 1, 1)].attention_norm);
+void Decoder::keep_last(int64_t rows, int64_t wanted) {
+  const int64_t gone = rows - wanted;
+  if (gone == 0) return;
+  for (const Floats* f : {&x_, &hidden_}) {
+    float* all = f->get();
+    std::copy(all + gone * arch_.hidden, all + rows * arch_.hidden, all);
+  }
+  positions_.erase(positions_.begin(), positions_.begin() + gone);
 }
 
-const float* Decoder::chunk(const int32_t* ids, int64_t rows) {
+void Decoder::layer(const Layer& l, int64_t index, int64_t rows, int64_t wanted) {
+  const int64_t held = past_[0] + rows;
+  apply(l.k, rows, x_.get(), k_.get());
+  apply(l.v, rows, x_.get(), v_.get());
+  append_heads(l, index, rows, k_.get(), v_.get());
+  keep_last(rows, wanted);
+  if (wanted == 0) return;
+  apply(l.q, wanted, x_.get(), q_.get());
+  turn(l, index, wanted, q_.get(), turned_.get());
+  attention(index, wanted, held, turned_.get(), q_.get());
+  apply(l.o, wanted, q_.get(), y_.get());
+  add_to_hidden(wanted, l.post_attention_norm, l.inner_norm);
+  apply(l.gate, wanted, x_.get(), gate_.get());
+  apply(l.up, wanted, x_.get(), up_.get());
+  const std::vector<int64_t> inner = {wanted, arch_.inner};
+  gated_->run({{gate_.get(), inner}, {up_.get(), inner}, {inner_.get(), inner}});
+  apply(l.down, wanted, inner_.get(), y_.get());
+  const bool last = index + 1 == arch_.layers;
+  add_to_hidden(wanted, l.post_inner_norm, last ? output_norm_ : layers_[count(index + 1, 1)].attention_norm);
+}
+
+const float* Decoder::chunk(const int32_t* ids, int64_t rows, int64_t wanted) {
   const std::vector<int64_t> shape = {rows, arch_.hidden};
-  const Floats& first = layers_.empty() ? output_norm_ : layers_[0].attention_norm;
+  const Floats& first = layers_[0].attention_norm;
   embed_->run({embedding_, {ids, {rows}, 0, LATHE_DTYPE_I32}, {hidden_.get(), shape}});
   norm_->run({{hidden_.get(), shape}, {first.get(), {arch_.hidden}}, {x_.get(), shape}});
-  for (int64_t i = 0; i < arch_.layers; ++i) layer(layers_[count(i, 1)], i, rows);
+  for (int64_t i = 0; i < arch_.layers; ++i)
+    layer(layers_[count(i, 1)], i, rows, i + 1 == arch_.layers ? wanted : rows);
   return x_.get();
 }
 
@@ -261,14 +280,13 @@ void Decoder::append(const std::vector<int32_t>& ids, bool every, std::vector<fl
   check_ids(ids, past_[0]);
   logits.resize(count(every ? n : 1, arch_.vocabulary));
   for (int64_t from = 0; from < n; from += chunk_) {
-    const int64_t rows = std::min(chunk_, n - from), wanted = every ? rows : 1;
+    const int64_t rows = std::min(chunk_, n - from), wanted = every ? rows : from + rows == n ? 1 : 0;
     positions_.clear();
     cached_.clear();
     for (int64_t t = 0; t < rows; ++t) place(0, past_[0] + t);
-    const float* normed = chunk(ids.data() + from, rows);
+    const float* normed = chunk(ids.data() + from, rows, wanted);
     past_[0] += rows;
-    if (!every && from + rows < n) continue;
-    apply(head_, wanted, normed + (rows - wanted) * arch_.hidden, logits.data() + (every ? from * arch_.vocabulary : 0));
+    if (wanted > 0) apply(head_, wanted, normed, logits.data() + (every ? from * arch_.vocabulary : 0));
   }
 }
 

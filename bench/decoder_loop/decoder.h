@@ -34,7 +34,8 @@ class Decoder {
 
   // Bytes that the step at a position reads at least: all weights as they are multiplied, and what is cached.
   double step_bytes(int64_t position) const;
-  // Operations of the products with weights of a prompt of so many ids, with logits after the last one.
+  // Operations of the products with weights of a prompt of so many ids, with logits after the last one: what the last
+  // layer gives for the others nobody asks for.
   double prompt_operations(int64_t ids) const;
 
   int64_t vocabulary() const { return arch_.vocabulary; }
@@ -77,10 +78,13 @@ class Decoder {
   void make_kernels();
 
   void check_ids(const std::vector<int32_t>& ids, int64_t past) const;
-  // All layers and the last norm. What it returns is there until the next call.
-  const float* chunk(const int32_t* ids, int64_t rows);
-  // x_ has the norm of hidden_, before and after.
-  void layer(const Layer& l, int64_t index, int64_t rows);
+  // All layers and the last norm, of the last `wanted` rows. What it returns is there until the next call.
+  const float* chunk(const int32_t* ids, int64_t rows, int64_t wanted);
+  // x_ has the norm of hidden_, before and after. Of the rows, the last `wanted` are left behind it; of the others only
+  // keys and values are.
+  void layer(const Layer& l, int64_t index, int64_t rows, int64_t wanted);
+  // Forgets all rows but the last `wanted`.
+  void keep_last(int64_t rows, int64_t wanted);
   // Adds y_ to hidden_, through its norm if there is one.
   void add_to_hidden(int64_t rows, const Floats& own_norm, const Floats& next_norm);
   void make_embedding();
@@ -89,7 +93,8 @@ class Decoder {
   // Heads of q as attention takes them, and those of k and v in the cache; k and v are what projections give.
   void turn(const Layer& l, int64_t index, int64_t rows, const float* q, float* turned);
   void append_heads(const Layer& l, int64_t index, int64_t rows, const float* k, const float* v);
-  void attention(int64_t index, int64_t rows, const float* q, float* out);
+  // The rows are the last of `held` in the sequence.
+  void attention(int64_t index, int64_t rows, int64_t held, const float* q, float* out);
   void ragged_attention(int64_t index, int64_t rows, const float* q, float* out);
   // All slots of a layer's cache, head by head.
   Argument cached(const Floats& cache, int64_t slots) const;

@@ -114,15 +114,15 @@ void Decoder::append_heads(const Layer& l, int64_t index, int64_t rows, const fl
   append_v_->run({{v, heads}, slots, {values_[count(index, 1)].get(), cache}});
 }
 
-void Decoder::attention(int64_t index, int64_t rows, const float* q, float* out) {
+void Decoder::attention(int64_t index, int64_t rows, int64_t held, const float* q, float* out) {
   if (parts_ != nullptr) return ragged_attention(index, rows, q, out);
   const int64_t width = arch_.head_size, heads = arch_.heads;
-  const auto held = static_cast<int32_t>(past_[0] + rows);
+  const auto length = static_cast<int32_t>(held);
   Kernel& kernel = local_attention_ == nullptr || arch_.global(index) ? *global_attention_ : *local_attention_;
   kernel.run({{q, {1, heads, rows, width}, 0, LATHE_DTYPE_F32, {heads * width, width, heads * width, 1}},
               cached(keys_[count(index, 1)], 1),
               cached(values_[count(index, 1)], 1),
-              {&held, {1}, 0, LATHE_DTYPE_I32},
+              {&length, {1}, 0, LATHE_DTYPE_I32},
               {out, {1, rows, heads, width}}});
 }
 

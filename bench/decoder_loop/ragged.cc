@@ -90,7 +90,7 @@ void Decoder::append_parts(const std::vector<Part>& parts, std::vector<float>& l
   const auto rows = static_cast<int64_t>(ids.size()), wanted = static_cast<int64_t>(parts.size());
   if (rows > chunk_) throw Problem(std::to_string(rows) + " ids at once, expected at most " + std::to_string(chunk_));
   parts_ = &parts;
-  const float* normed = chunk(ids.data(), rows);
+  const float* normed = chunk(ids.data(), rows, rows);
   parts_ = nullptr;
   std::vector<float> last;
   int64_t end = 0;
