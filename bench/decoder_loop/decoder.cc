@@ -68,8 +68,7 @@ Decoder::Decoder(const GgufFile& file, Context& context, int64_t capacity, bool 
 
 Kernel* Decoder::linear_kernel(int64_t in, int64_t out, bool bias, const BlockFormat& format) {
   const bool blocks = format.lathe != nullptr && !decode_weights_;
-  std::unique_ptr<Kernel>& kernel =
-      linears_[{in, out, bias, blocks ? static_cast<int64_t>(format.type) : -1}];
+  std::unique_ptr<Kernel>& kernel = linears_[{in, out, bias, blocks ? static_cast<int64_t>(format.type) : -1}];
   if (kernel == nullptr) {
     std::vector<Operand> inputs = {{"x", {{chunk_, "M"}, {in}}}, {"w", {{out}, {in}}, true}};
     if (blocks) inputs[1] = {"w", {{out}, {in / format.values * format.bytes}}, true, LATHE_DTYPE_U8};
@@ -168,9 +167,8 @@ void Decoder::make_kernels() {
   const std::vector<Size> rows = {{chunk_, "M"}, {arch_.hidden}};
   const std::vector<lathe_attr> epsilon = {real("epsilon", arch_.epsilon)};
   const Operand scale = {"scale", {{arch_.hidden}}, true}, own = {"own", {{arch_.hidden}}, true};
-  norm_ = std::make_unique<Kernel>(context_, "norm", std::vector<Operand>{{"x", rows}, scale}, [&](Graph& g) {
-    return g.finish({g.node("rmsnorm", {0, 1}, epsilon)});
-  });
+  norm_ = std::make_unique<Kernel>(context_, "norm", std::vector<Operand>{{"x", rows}, scale},
+                                   [&](Graph& g) { return g.finish({g.node("rmsnorm", {0, 1}, epsilon)}); });
   std::vector<Operand> inputs = {{"a", rows}, {"b", rows}, scale};
   if (arch_.post_norms) inputs.push_back(own);
   add_ = std::make_unique<Kernel>(context_, "add and norm", inputs, [&](Graph& g) {

@@ -147,8 +147,7 @@ const lathe_graph* Graph::finish(std::initializer_list<int32_t> results) {
   return graph_;
 }
 
-Kernel::Kernel(Context& context, const std::string& name, const std::vector<Operand>& inputs,
-               const Build& build)
+Kernel::Kernel(Context& context, const std::string& name, const std::vector<Operand>& inputs, const Build& build)
     : context_(context), name_(name) {
   Graph graph(context, name.c_str(), inputs);
   const lathe_graph* finished = build(graph);

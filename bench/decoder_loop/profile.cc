@@ -47,7 +47,8 @@ void print_profile(const char* what, const nlohmann::json& profile) {
   for (const nlohmann::json& row : profile) {
     std::printf("%-32s %6lld %10.1f %7.3f", row["kernel"].get<std::string>().c_str(), row["calls"].get<long long>(),
                 row["us"].get<double>(), row["of_time"].get<double>());
-    if (row.contains("of_peak")) std::printf(" %7.3f %7.3f", row["of_peak"].get<double>(), row["of_read"].get<double>());
+    if (row.contains("of_peak"))
+      std::printf(" %7.3f %7.3f", row["of_peak"].get<double>(), row["of_read"].get<double>());
     std::printf("\n");
   }
 }
