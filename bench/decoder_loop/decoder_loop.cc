@@ -165,7 +165,8 @@ void print(const nlohmann::json& row, bool json) {
   }
 }
 
-// Half of each sequence as a prompt, the rest id by id: both ways of the loop meet the reference.
+// Half of each sequence as a prompt, the rest id by id: both ways of the loop meet the reference. So do the logits after
+// all of it as a prompt, of which the last layer is computed for one row.
 void check(const GgufFile& file, Context& context, const Settings& s) {
   const Reference reference = read_reference(s.reference);
   if (reference.length < 2) throw Problem(s.reference + ": sequences of 1 id, expected 2 or more");
@@ -184,7 +185,7 @@ void check(const GgufFile& file, Context& context, const Settings& s) {
   decoder.append(sequence(0), false, logits);
   decoder.restart();
   const uint64_t searched = seal(context);
-  Distance distance;
+  Distance distance, prompts;
   Measured measured;
   for (uint64_t i = 0; i < reference.sequences; ++i) {
     const std::vector<int32_t> ids = sequence(i);
@@ -193,6 +194,7 @@ void check(const GgufFile& file, Context& context, const Settings& s) {
     decoder.append(ids, false, logits);
     measured.prompt_seconds += seconds_since(start);
     measured.prompt_operations += decoder.prompt_operations(length);
+    prompts.add(logits.data(), reference.at(i, reference.length - 1), reference.vocabulary, -1);
     decoder.restart();
     decoder.append({ids.begin(), ids.begin() + half}, true, logits);
     for (int64_t t = 0; t < length; ++t) {
@@ -218,6 +220,7 @@ void check(const GgufFile& file, Context& context, const Settings& s) {
                         {"nll_reference", distance.reference_log_likelihood()},
                         {"nll_worst_difference", distance.worst_log_likelihood()},
                         {"logit_worst_error", distance.worst_logit()},
+                        {"prompt_worst_error", prompts.worst_logit()},
                         {"compiles_after_seal", context.counter("compiles_after_seal")},
                         {"searches", context.counter("searches") - searched},
                         {"peak_gib", peak_gib()}};
