@@ -165,8 +165,8 @@ void print(const nlohmann::json& row, bool json) {
   }
 }
 
-// Half of each sequence as a prompt, the rest id by id: both ways of the loop meet the reference. So do the logits after
-// all of it as a prompt, of which the last layer is computed for one row.
+// Half of each sequence as a prompt, the rest id by id: both ways of the loop meet the reference. So do the logits
+// after all of it as a prompt, of which the last layer is computed for one row.
 void check(const GgufFile& file, Context& context, const Settings& s) {
   const Reference reference = read_reference(s.reference);
   if (reference.length < 2) throw Problem(s.reference + ": sequences of 1 id, expected 2 or more");
