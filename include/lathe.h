@@ -212,8 +212,7 @@ typedef struct lathe_hint {
   double weight; /* the value's relative frequency */
 } lathe_hint;
 /* A size in elements: fixed if min == max, else any multiple of multiple_of in [min, max]; 0 <= min <= max. A dynamic
- * size has a symbol, which has the same value everywhere in the graph, and 0 is always allowed. hints (at most 256) are
- * values worth tuning for. */
+ * size has a symbol, with one value everywhere in the graph; 0 is always allowed. hints: at most 256, worth tuning. */
 typedef struct lathe_dim {
   int64_t min, max;
   int64_t multiple_of; /* 0 means 1 */
@@ -376,8 +375,7 @@ typedef struct lathe_tensor {
 /* One argument of a call: inputs in graph order, then outputs. An input that an operator updates is given once, among
  * the inputs, and counts as an output otherwise; the operator's result is no argument. The tensor has the dtype, shape
  * and strides that the graph declares, also if the constant is packed; then data is the packed memory. An output must
- * not overlap another argument, unless the operator can run in place and the output is exactly an input with the same
- * shape and strides. */
+ * overlap no other argument, unless the operator can run in place and it is an input of the same shape and strides. */
 typedef struct lathe_arg {
   const lathe_tensor* tensor;
   uint64_t bytes; /* size of the memory from the first element on, which is checked; 0: unknown */
@@ -473,11 +471,13 @@ typedef struct lathe_report {
 typedef void (*lathe_progress)(void* user, double fraction, const char* op);
 
 LATHE_API lathe_status lathe_plan_create(lathe_context* ctx, lathe_plan** out, lathe_error* error);
-/* Adds the operators of a manifest (docs/workloads.md). Malformed text is LATHE_STATUS_INVALID with line and field, and
- * nothing is added. */
+/* Adds the operators of a manifest (docs/workloads.md); none if its text is malformed: INVALID with line and field. */
 LATHE_API lathe_status lathe_plan_load(lathe_plan* plan, const char* path, lathe_error* error);
 /* Adds a finished graph of the same context. weight: its relative frequency, finite and >= 0. The graph is copied. */
 LATHE_API lathe_status lathe_plan_add(lathe_plan* plan, const lathe_graph* graph, double weight, lathe_error* error);
+/* The same for a policy's threads, cold and allowed; lathe_plan_add takes the defaults. Its device must be 0. */
+LATHE_API lathe_status lathe_plan_add_for(lathe_plan* plan, const lathe_graph* graph, const lathe_policy* policy,
+                                          double weight, lathe_error* error);
 /* Compiles every leaf that the plan needs, searches, and stores the results. Work that the store has is not done again.
  * TIMEOUT and CANCELLED keep the results so far and fill in the report. STATE: the context is sealed, or the plan is
  * running. budget, report and progress may be NULL. */

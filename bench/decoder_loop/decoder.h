@@ -34,7 +34,8 @@ class Decoder {
 
   // Bytes that the step at a position reads at least: all weights as they are multiplied, and what is cached.
   double step_bytes(int64_t position) const;
-  // Operations of the products with weights of a prompt of so many ids, with logits after the last one.
+  // Operations of the products with weights of a prompt of so many ids, with logits after the last one: what the last
+  // layer gives for the others nobody asks for.
   double prompt_operations(int64_t ids) const;
 
   int64_t vocabulary() const { return arch_.vocabulary; }
@@ -44,6 +45,8 @@ class Decoder {
   // Appends to the sequences of different slots, together at most most_rows() ids, and writes the logits after the last
   // one of each, [parts, vocabulary].
   void append_parts(const std::vector<Part>& parts, std::vector<float>& logits);
+  // Of the one row of logits, the lowest id of several with the largest.
+  int32_t first_choice(const std::vector<float>& logits);
   // The sequence in slot 0: appends ids and writes the logits after each, [ids, vocabulary]; or after the last one,
   // [1, vocabulary].
   void append(const std::vector<int32_t>& ids, bool every, std::vector<float>& logits);
@@ -69,28 +72,35 @@ class Decoder {
 
   // All products with weights.
   std::vector<const Linear*> linears() const;
-  Linear linear(const std::string& name, int64_t in, int64_t out, bool bias);
+  Linear linear(const std::string& name, int64_t in, int64_t out, bool bias = false);
   Floats vector(const std::string& name, int64_t size);
   Kernel* linear_kernel(int64_t in, int64_t out, bool bias, const BlockFormat& format);
   void make_kernels();
 
   void check_ids(const std::vector<int32_t>& ids, int64_t past) const;
-  void chunk(const int32_t* ids, int64_t rows, float* hidden);
-  void layer(const Layer& l, int64_t index, int64_t rows, float* hidden);
+  // All layers and the last norm, of the last `wanted` rows. What it returns is there until the next call.
+  const float* chunk(const int32_t* ids, int64_t rows, int64_t wanted);
+  // x_ has the norm of hidden_, before and after. Of the rows, the last `wanted` are left behind it; of the others only
+  // keys and values are.
+  void layer(const Layer& l, int64_t index, int64_t rows, int64_t wanted);
+  // Forgets all rows but the last `wanted`.
+  void keep_last(int64_t rows, int64_t wanted);
+  // Adds y_ to hidden_, through its norm if there is one.
+  void add_to_hidden(int64_t rows, const Floats& own_norm, const Floats& next_norm);
   void make_embedding();
   void make_heads();
   void make_ragged_kernels();
   // Heads of q as attention takes them, and those of k and v in the cache; k and v are what projections give.
   void turn(const Layer& l, int64_t index, int64_t rows, const float* q, float* turned);
   void append_heads(const Layer& l, int64_t index, int64_t rows, const float* k, const float* v);
-  void attention(int64_t index, int64_t rows, const float* q, float* out);
+  // The rows are the last of `held` in the sequence.
+  void attention(int64_t index, int64_t rows, int64_t held, const float* q, float* out);
   void ragged_attention(int64_t index, int64_t rows, const float* q, float* out);
   // All slots of a layer's cache, head by head.
   Argument cached(const Floats& cache, int64_t slots) const;
   std::vector<int64_t> cache_strides() const;
   void place(int64_t slot, int64_t position);
   void apply(const Linear& l, int64_t rows, const float* x, float* y);
-  void norm(Kernel& kernel, int64_t rows, int64_t width, const float* scale, const float* x, float* y);
   Rope make_tables(double base) const;
 
   const GgufFile& file_;
@@ -105,7 +115,7 @@ class Decoder {
 
   std::map<std::string, Packing> packing_;                           // by format
   std::map<std::vector<int64_t>, std::unique_ptr<Kernel>> linears_;  // by in, out, bias and number of the format
-  std::unique_ptr<Kernel> embed_, norm_, add_, gated_, turn_, append_k_, append_v_, global_attention_,
+  std::unique_ptr<Kernel> embed_, norm_, add_, gated_, first_choice_, turn_, append_k_, append_v_, global_attention_,
       local_attention_,  // none: all layers are global
       global_ragged_, local_ragged_;
   Argument embedding_{};  // the table, as it lies in the file
@@ -114,6 +124,7 @@ class Decoder {
   std::vector<Layer> layers_;
   std::vector<Floats> keys_, values_;  // by layer: [slots, capacity, groups, head_size]
   Rope global_, local_;
+  Floats hidden_, x_, y_, sum_, q_, turned_, k_, v_, gate_, up_, inner_;  // of the rows that go through the layers
 };
 
 }  // namespace lathe::decoder

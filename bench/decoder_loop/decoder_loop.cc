@@ -71,7 +71,7 @@ struct Settings {
   int64_t tokens = 32, ragged = 0;
   int threads = 1;
   double tune = 0;
-  bool json = false, digests = false, f32 = false, quantised = false;
+  bool json = false, digests = false, f32 = false, quantised = false, profile = false;
 };
 
 // Packed over stored bytes and seconds of all formats, then of each.
@@ -97,17 +97,28 @@ void generate(const GgufFile& file, Context& context, const Settings& s) {
   size_t longest = 0;
   for (const auto& p : prompts) longest = std::max(longest, p.size());
   Decoder decoder(file, context, static_cast<int64_t>(longest) + s.tokens, s.f32);
+  Profile profile;
+  Rates rates;
+  if (s.profile) rates = rates_of_a_core(s.quantised);
   for (const auto& prompt : prompts) {
-    decoder.restart();
     std::vector<float> logits;
     std::vector<int32_t> ids;
+    decoder.restart();
+    if (s.profile) {
+      // Once before, so that nothing is made while it is looked at.
+      decoder.append(prompt, false, logits);
+      (void)decoder.first_choice(logits);
+      decoder.restart();
+      context.set_profile(&profile);
+    }
     Clock::time_point start = Clock::now();
     decoder.append(prompt, false, logits);
     const double prefill = seconds_since(start);
+    const std::vector<Profile::Row> of_prompt = profile.take(prefill);
     start = Clock::now();
     for (int64_t i = 0; i < s.tokens; ++i) {
       if (i > 0) decoder.append({ids.back()}, false, logits);
-      ids.push_back(static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin()));
+      ids.push_back(decoder.first_choice(logits));
     }
     // The first id came with the prompt.
     const double decode = seconds_since(start), steps = static_cast<double>(s.tokens - 1);
@@ -117,6 +128,11 @@ void generate(const GgufFile& file, Context& context, const Settings& s) {
                           {"decode_tokens_s", steps / decode},
                           {"peak_gib", peak_gib()}};
     add_packing(decoder.packing(), &row);
+    if (s.profile) {
+      context.set_profile(nullptr);
+      row["prefill_profile"] = profile_json(of_prompt, prefill, rates);
+      row["decode_profile"] = profile_json(profile.take(decode), decode, rates);
+    }
     if (s.json) {
       std::printf("%s\n", row.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
       continue;
@@ -128,6 +144,9 @@ void generate(const GgufFile& file, Context& context, const Settings& s) {
     std::printf("prefill %zu ids at %.1f a second, decode %" PRId64 " at %.1f; at most %.2f GiB\n", prompt.size(),
                 row["prefill_tokens_s"].get<double>(), s.tokens - 1, row["decode_tokens_s"].get<double>(),
                 row["peak_gib"].get<double>());
+    if (!s.profile) continue;
+    print_profile("prefill", row["prefill_profile"]);
+    print_profile("decode", row["decode_profile"]);
   }
 }
 
@@ -146,7 +165,8 @@ void print(const nlohmann::json& row, bool json) {
   }
 }
 
-// Half of each sequence as a prompt, the rest id by id: both ways of the loop meet the reference.
+// Half of each sequence as a prompt, the rest id by id: both ways of the loop meet the reference. So do the logits
+// after all of it as a prompt, of which the last layer is computed for one row.
 void check(const GgufFile& file, Context& context, const Settings& s) {
   const Reference reference = read_reference(s.reference);
   if (reference.length < 2) throw Problem(s.reference + ": sequences of 1 id, expected 2 or more");
@@ -165,7 +185,7 @@ void check(const GgufFile& file, Context& context, const Settings& s) {
   decoder.append(sequence(0), false, logits);
   decoder.restart();
   const uint64_t searched = seal(context);
-  Distance distance;
+  Distance distance, prompts;
   Measured measured;
   for (uint64_t i = 0; i < reference.sequences; ++i) {
     const std::vector<int32_t> ids = sequence(i);
@@ -174,6 +194,7 @@ void check(const GgufFile& file, Context& context, const Settings& s) {
     decoder.append(ids, false, logits);
     measured.prompt_seconds += seconds_since(start);
     measured.prompt_operations += decoder.prompt_operations(length);
+    prompts.add(logits.data(), reference.at(i, reference.length - 1), reference.vocabulary, -1);
     decoder.restart();
     decoder.append({ids.begin(), ids.begin() + half}, true, logits);
     for (int64_t t = 0; t < length; ++t) {
@@ -199,6 +220,7 @@ void check(const GgufFile& file, Context& context, const Settings& s) {
                         {"nll_reference", distance.reference_log_likelihood()},
                         {"nll_worst_difference", distance.worst_log_likelihood()},
                         {"logit_worst_error", distance.worst_logit()},
+                        {"prompt_worst_error", prompts.worst_logit()},
                         {"compiles_after_seal", context.counter("compiles_after_seal")},
                         {"searches", context.counter("searches") - searched},
                         {"peak_gib", peak_gib()}};
@@ -261,6 +283,7 @@ int run(int argc, char** argv) {
   app.add_option("--tune", s.tune, "seconds to search each kernel as it is made; the store keeps what is found")
       ->check(CLI::Range(0.0, 1e6));
   app.add_flag("--json", s.json, "one object on standard output, for each prompt or for the check");
+  app.add_flag("--profile", s.profile, "with --prompt-ids: where the time goes, kernel by kernel")->needs(prompts);
   prompts->excludes(reference)->excludes(digest);
   reference->excludes(digest);
   batches->excludes(prompts)->excludes(reference)->excludes(digest);

@@ -57,13 +57,14 @@ void Decoder::make_heads() {
   if (arch_.head_norms) q.push_back(norm), k.push_back(norm);
   turn_ = std::make_unique<Kernel>(context_, "turn", q, [&](Graph& g) {
     const int32_t x = arch_.head_norms ? g.node("rmsnorm", {0, 4}, epsilon) : 0;
-    return g.node("rope", {x, 1, 2, 3});
+    return g.finish({g.node("rope", {x, 1, 2, 3})});
   });
-  append_k_ = std::make_unique<Kernel>(context_, "append", k, [&](Graph& g) {
-    return arch_.head_norms ? g.node("kv_append", {0, 1, 2, 3, 4, 5, 6}, epsilon)
-                            : g.node("kv_append", {0, 1, 2, 3, 4, 5});
+  append_k_ = std::make_unique<Kernel>(context_, "append k", k, [&](Graph& g) {
+    return g.finish({arch_.head_norms ? g.node("kv_append", {0, 1, 2, 3, 4, 5, 6}, epsilon)
+                                      : g.node("kv_append", {0, 1, 2, 3, 4, 5})});
   });
-  append_v_ = std::make_unique<Kernel>(context_, "append", v, [](Graph& g) { return g.node("kv_append", {0, 1, 2}); });
+  append_v_ = std::make_unique<Kernel>(context_, "append v", v,
+                                       [](Graph& g) { return g.finish({g.node("kv_append", {0, 1, 2})}); });
   const auto attend = [&](int64_t window) {
     const std::vector<Size> keys = {one, {arch_.groups}, {capacity_}, width};
     const int64_t row = arch_.heads * arch_.head_size;
@@ -76,7 +77,8 @@ void Decoder::make_heads() {
       std::vector<lathe_attr> form = {flag("causal")};
       if (window != 0) form.push_back(integer("window", window));
       // Rows as projections take them.
-      return g.node("transpose", {g.node("cached_attention", {0, 1, 2, 3}, form)}, {integers("perm", kHeadsLast)});
+      const int32_t y = g.node("cached_attention", {0, 1, 2, 3}, form);
+      return g.finish({g.node("transpose", {y}, {integers("perm", kHeadsLast)})});
     });
   };
   global_attention_ = attend(0);
@@ -112,15 +114,15 @@ void Decoder::append_heads(const Layer& l, int64_t index, int64_t rows, const fl
   append_v_->run({{v, heads}, slots, {values_[count(index, 1)].get(), cache}});
 }
 
-void Decoder::attention(int64_t index, int64_t rows, const float* q, float* out) {
+void Decoder::attention(int64_t index, int64_t rows, int64_t held, const float* q, float* out) {
   if (parts_ != nullptr) return ragged_attention(index, rows, q, out);
   const int64_t width = arch_.head_size, heads = arch_.heads;
-  const auto held = static_cast<int32_t>(past_[0] + rows);
+  const auto length = static_cast<int32_t>(held);
   Kernel& kernel = local_attention_ == nullptr || arch_.global(index) ? *global_attention_ : *local_attention_;
   kernel.run({{q, {1, heads, rows, width}, 0, LATHE_DTYPE_F32, {heads * width, width, heads * width, 1}},
               cached(keys_[count(index, 1)], 1),
               cached(values_[count(index, 1)], 1),
-              {&held, {1}, 0, LATHE_DTYPE_I32},
+              {&length, {1}, 0, LATHE_DTYPE_I32},
               {out, {1, rows, heads, width}}});
 }
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstdlib>
 #include <new>
 
@@ -85,6 +86,22 @@ void* Context::workspace(uint64_t bytes) {
   return bytes == 0 ? nullptr : workspace_.get();
 }
 
+namespace {
+
+// Nobody waits for a first call: default Schedules may be as much code as they like.
+void compile(const Context& context, const lathe_graph* graph, const lathe_policy& policy) {
+  lathe_error e{};
+  lathe_plan* plan = nullptr;
+  check(lathe_plan_create(context.handle(), &plan, &e), e);
+  const std::unique_ptr<lathe_plan, decltype(&lathe_plan_destroy)> owned(plan, lathe_plan_destroy);
+  lathe_budget budget = LATHE_BUDGET_INIT;
+  budget.tier = 1;
+  check(lathe_plan_add_for(plan, graph, &policy, 1, &e), e);
+  check(lathe_plan_run(plan, &budget, nullptr, nullptr, nullptr, &e), e);
+}
+
+}  // namespace
+
 Graph::Graph(const Context& context, const char* name, const std::vector<Operand>& inputs) {
   lathe_error e{};
   check(lathe_graph_create(context.handle(), name, &graph_, &e), e);
@@ -123,29 +140,30 @@ int32_t Graph::node(const char* op, const std::vector<int32_t>& inputs, const st
   return id;
 }
 
-const lathe_graph* Graph::finish(int32_t result) {
+const lathe_graph* Graph::finish(std::initializer_list<int32_t> results) {
   lathe_error e{};
-  check(lathe_graph_output(graph_, result, &e), e);
+  for (const int32_t result : results) check(lathe_graph_output(graph_, result, &e), e);
   check(lathe_graph_finish(graph_, &e), e);
   return graph_;
 }
 
-Kernel::Kernel(Context& context, const char* name, const std::vector<Operand>& inputs,
-               const std::function<int32_t(Graph&)>& build)
-    : context_(context) {
-  Graph graph(context, name, inputs);
-  const int32_t result = build(graph);
+Kernel::Kernel(Context& context, const std::string& name, const std::vector<Operand>& inputs, const Build& build)
+    : context_(context), name_(name) {
+  Graph graph(context, name.c_str(), inputs);
+  const lathe_graph* finished = build(graph);
   lathe_policy policy = LATHE_POLICY_INIT;
   policy.threads = context.threads();
   policy.cold = 1;
   if (context.quantised())
     policy.allowed = LATHE_CLASS_REASSOCIATE | LATHE_CLASS_CONTRACT | LATHE_CLASS_QUANTISED_ACTIVATIONS;
+  lathe_error e{};
   if (context.tune_seconds() > 0) {
     policy.wait = LATHE_WAIT_TUNED;
     policy.deadline_ns = static_cast<uint64_t>(context.tune_seconds() * 1e9);
+  } else {
+    compile(context, finished, policy);
   }
-  lathe_error e{};
-  check(lathe_resolve(context.handle(), graph.finish(result), &policy, &kernel_, nullptr, &e), e);
+  check(lathe_resolve(context.handle(), finished, &policy, &kernel_, nullptr, &e), e);
 }
 
 Kernel::~Kernel() { lathe_kernel_destroy(kernel_); }
@@ -163,6 +181,15 @@ Packed Kernel::pack(int input, const Argument& plain) const {
 }
 
 void Kernel::run(std::initializer_list<Argument> arguments) {
+  if (context_.profile() == nullptr) return execute(arguments);
+  const auto start = std::chrono::steady_clock::now();
+  execute(arguments);
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  const auto rows = static_cast<double>(arguments.begin()->shape[0]);
+  context_.profile()->add(name_, seconds, rows * row_operations_, bytes_);
+}
+
+void Kernel::execute(std::initializer_list<Argument> arguments) {
   std::array<lathe_tensor, kMostArguments> tensors;
   std::array<lathe_arg, kMostArguments> args{};
   std::array<Dims, kMostArguments> shapes, strides;

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/decoder_loop/profile.h"
 #include "include/lathe.h"
 
 namespace lathe::decoder {
@@ -35,6 +36,9 @@ class Context {
   bool quantised() const { return quantised_; }
   double tune_seconds() const { return tune_seconds_; }
   uint64_t counter(const char* name) const;
+  // Where calls of kernels are counted; null: nowhere.
+  void set_profile(Profile* profile) { profile_ = profile; }
+  Profile* profile() const { return profile_; }
   // Of at least that size, until the next call asks.
   void* workspace(uint64_t bytes);
 
@@ -43,6 +47,7 @@ class Context {
   int threads_;
   bool quantised_;
   double tune_seconds_;
+  Profile* profile_ = nullptr;
   Floats workspace_;
   uint64_t workspace_bytes_ = 0;
 };
@@ -84,7 +89,7 @@ class Graph {
   Graph& operator=(const Graph&) = delete;
 
   int32_t node(const char* op, const std::vector<int32_t>& inputs, const std::vector<lathe_attr>& attributes = {});
-  const lathe_graph* finish(int32_t result);
+  const lathe_graph* finish(std::initializer_list<int32_t> results);
 
  private:
   lathe_graph* graph_ = nullptr;
@@ -93,20 +98,29 @@ class Graph {
 
 class Kernel {
  public:
-  // build adds operators to tensors 0, 1, ... (the inputs) and returns the result's number.
-  Kernel(Context& context, const char* name, const std::vector<Operand>& inputs,
-         const std::function<int32_t(Graph&)>& build);
+  // build adds operators to tensors 0, 1, ... (the inputs) and finishes the graph with its results.
+  using Build = std::function<const lathe_graph*(Graph&)>;
+  Kernel(Context& context, const std::string& name, const std::vector<Operand>& inputs, const Build& build);
   ~Kernel();
   Kernel(const Kernel&) = delete;
   Kernel& operator=(const Kernel&) = delete;
 
   // The constant `input` in the kernel's layout; no data: it is best left as it is.
   Packed pack(int input, const Argument& plain) const;
-  // Inputs in order, then the result, unless it is an input that the kernel updates.
+  // Of a product with a weight, for a profile: operations of a row, and bytes of the weight.
+  void set_work(double row_operations, double bytes) {
+    row_operations_ = row_operations;
+    bytes_ = bytes;
+  }
+  // Inputs in order, then the results, unless they are inputs that the kernel updates.
   void run(std::initializer_list<Argument> arguments);
 
  private:
+  void execute(std::initializer_list<Argument> arguments);
+
   Context& context_;
+  const std::string name_;
+  double row_operations_ = 0, bytes_ = 0;
   lathe_kernel* kernel_ = nullptr;
 };
 

@@ -46,7 +46,7 @@ void Decoder::make_ragged_kernels() {
     return std::make_unique<Kernel>(context_, "attention", inputs, [&](Graph& g) {
       std::vector<lathe_attr> form = {flag("causal")};
       if (window != 0) form.push_back(integer("window", window));
-      return g.node("ragged_attention", {0, 1, 2, 3, 4, 5}, form);
+      return g.finish({g.node("ragged_attention", {0, 1, 2, 3, 4, 5}, form)});
     });
   };
   global_ragged_ = attend(0);
@@ -89,19 +89,18 @@ void Decoder::append_parts(const std::vector<Part>& parts, std::vector<float>& l
   }
   const auto rows = static_cast<int64_t>(ids.size()), wanted = static_cast<int64_t>(parts.size());
   if (rows > chunk_) throw Problem(std::to_string(rows) + " ids at once, expected at most " + std::to_string(chunk_));
-  std::vector<float> hidden(count(rows, arch_.hidden)), last, normed(count(wanted, arch_.hidden));
   parts_ = &parts;
-  chunk(ids.data(), rows, hidden.data());
+  const float* normed = chunk(ids.data(), rows, rows);
   parts_ = nullptr;
+  std::vector<float> last;
   int64_t end = 0;
   for (const Part& p : parts) {
     end += std::ssize(p.ids);
-    const auto row = hidden.begin() + (end - 1) * arch_.hidden;
+    const float* row = normed + (end - 1) * arch_.hidden;
     last.insert(last.end(), row, row + arch_.hidden);
   }
-  norm(*norm_, wanted, arch_.hidden, output_norm_.get(), last.data(), normed.data());
   logits.resize(count(wanted, arch_.vocabulary));
-  apply(head_, wanted, normed.data(), logits.data());
+  apply(head_, wanted, last.data(), logits.data());
 }
 
 RaggedResult run_ragged(const GgufFile& file, Context& context, int64_t batches, uint64_t seed, bool decode_weights,

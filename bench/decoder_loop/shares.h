@@ -14,8 +14,16 @@ struct Shares {
   std::optional<double> decode_of_read, prefill_of_peak;
 };
 
-// Takes the machine's rates, which needs 1 GiB and half a second. None with several threads: the rates are those of one
-// core. bytes: products of bytes, whose peak is four times that of f32 (AVX-512 VNNI, AVX-VNNI).
+// Of one core, a second.
+struct Rates {
+  double read = 0;        // bytes from memory
+  double operations = 0;  // of products
+};
+
+// Needs 1 GiB and half a second. bytes: products of bytes, whose peak is four times that of f32 (AVX-512 VNNI,
+// AVX-VNNI).
+Rates rates_of_a_core(bool bytes);
+// Takes these rates. None with several threads: the rates are those of one core.
 Shares shares_of(const Measured& measured, int threads, bool bytes);
 
 }  // namespace lathe::decoder

@@ -66,19 +66,33 @@ Status load_plan(lathe_plan* plan, const char* path) {
   return {};
 }
 
-Status add_to_plan(lathe_plan* plan, const lathe_graph* graph, double weight) {
+Status add_to_plan(lathe_plan* plan, const lathe_graph* graph, const ServeRequest& request, double weight,
+                   int weight_index) {
   LATHE_RETURN_IF_ERROR(check_idle(plan));
   LATHE_CHECK_HANDLE(graph, 1);
   if (graph->body->state != plan->body->state) return invalid("belongs to another context").with_arg("graph", 1);
   if (!graph->body->finished) return ir::make_error(ir::Code::kSTATE, "the graph is not finished").with_arg("graph", 1);
   if (!std::isfinite(weight) || weight < 0)
-    return invalid("{}, expected finite and >= 0", weight).with_arg("weight", 2);
+    return invalid("{}, expected finite and >= 0", weight).with_arg("weight", weight_index);
   ops::Workload w;
   w.name = graph->body->graph.name;
   w.graph = graph->body->graph;
   w.weight = weight;
+  w.threads = request.prepare.threads;
+  w.cache = request.prepare.cold ? ops::CacheState::cold : ops::CacheState::hot;
+  w.allowed = request.prepare.allowed;
   plan->body->work.push_back(std::move(w));
   return {};
+}
+
+Status add_with_policy(lathe_plan* plan, const lathe_graph* graph, const lathe_policy* policy, double weight) {
+  LATHE_CHECK_HANDLE(plan, 0);
+  ServeRequest request;
+  uint64_t max_workspace = 0;
+  LATHE_RETURN_IF_ERROR(read_policy(policy, request, max_workspace));
+  if (request.prepare.device != 0)
+    return invalid("{}, expected 0: the budget names one", request.prepare.device).with_arg("policy.device", 2);
+  return add_to_plan(plan, graph, request, weight, 3);
 }
 
 struct Running {
@@ -164,7 +178,11 @@ extern "C" lathe_status lathe_plan_load(lathe_plan* plan, const char* path, lath
   return guarded(error, [&] { return load_plan(plan, path); });
 }
 extern "C" lathe_status lathe_plan_add(lathe_plan* plan, const lathe_graph* graph, double weight, lathe_error* error) {
-  return guarded(error, [&] { return add_to_plan(plan, graph, weight); });
+  return guarded(error, [&] { return add_to_plan(plan, graph, {}, weight, 2); });
+}
+extern "C" lathe_status lathe_plan_add_for(lathe_plan* plan, const lathe_graph* graph, const lathe_policy* policy,
+                                           double weight, lathe_error* error) {
+  return guarded(error, [&] { return add_with_policy(plan, graph, policy, weight); });
 }
 extern "C" lathe_status lathe_plan_run(lathe_plan* plan, const lathe_budget* budget, lathe_progress progress,
                                        void* user, lathe_report* report, lathe_error* error) {

@@ -20,6 +20,8 @@ constexpr uint32_t kAllClasses = LATHE_CLASS_REASSOCIATE | LATHE_CLASS_CONTRACT 
 static_assert(static_cast<int>(Wait::now) == LATHE_WAIT_NOW && static_cast<int>(Wait::tuned) == LATHE_WAIT_TUNED &&
               static_cast<int>(Wait::stored) == LATHE_WAIT_STORED);
 
+}  // namespace
+
 Status read_policy(const lathe_policy* policy, ServeRequest& request, uint64_t& max_workspace) {
   lathe_policy p = LATHE_POLICY_INIT;
   LATHE_RETURN_IF_ERROR(read_struct(policy, p, "policy", 2));
@@ -44,6 +46,8 @@ Status read_policy(const lathe_policy* policy, ServeRequest& request, uint64_t& 
   max_workspace = p.max_workspace;
   return {};
 }
+
+namespace {
 
 // A better operator was made, or a body of this one was replaced.
 uint64_t generation_of(const KernelBody& body) {

@@ -123,6 +123,8 @@ void destroy_handle(H* handle) noexcept {
   }
 }
 
+// Reads the parameter of index 2 (null: the defaults).
+ir::Status read_policy(const lathe_policy* policy, ServeRequest& request, uint64_t& max_workspace);
 // Reads a caller's text: not null, not empty, at most kMaxText characters.
 inline constexpr size_t kMaxText = 4095;
 ir::Result<std::string> read_text(const char* text, const std::string& name, int index, size_t max = kMaxText);

@@ -84,6 +84,7 @@ def test_logits(run):
             row = json.loads(run.good(model, "--check", reference, "--threads", threads, "--json"))
             assert row["kl_exact"] < 1e-10 and row["top1_exact"] == 1 and row["top1_positions"] > 20, row
             assert row["logit_worst_error"] < 5e-5 and row["nll_worst_difference"] < 5e-5, row
+            assert row["prompt_worst_error"] < 5e-5, row
             assert abs(row["nll"] - row["nll_reference"]) < 1e-5, row
             assert row["compiles_after_seal"] == 0 and row["searches"] == 0, row
             shares = row["decode_of_read"], row["prefill_of_peak"]
@@ -124,6 +125,34 @@ def test_generated_ids(run):
     for short, long in zip(*rows, strict=True):
         assert len(short["ids"]) == 3 and len(long["ids"]) == 8 and long["ids"][:3] == short["ids"], (short, long)
         assert long["text"] == "".join(f" w{i}" for i in long["ids"]), long
+
+
+def test_prompts_and_steps(run):
+    """An id that goes in as a step, or as the last one of a prompt, of one part or of two, leads to the same ids."""
+    chance = random.Random(5)
+    ids = [chance.randrange(64) for _ in range(512)]
+    for name in TINY:
+        for length in (511, 512):
+            def generated(prompt, tokens, name=name):
+                path = run.file("prompt.txt", (" ".join(map(str, prompt)) + "\n").encode())
+                return json.loads(run.good(run.folder / f"{name}.gguf", "--prompt-ids", path, "--tokens", tokens, "--json"))["ids"]
+            by_steps = generated(ids[:length], 4)
+            assert generated([*ids[:length], by_steps[0]], 3) == by_steps[1:], (name, length, by_steps)
+
+
+def test_profile(run):
+    """Every kernel of a prompt and of the steps, with shares that make up the whole."""
+    row = json.loads(run.good(run.folder / "tiny-gemma3.gguf", "--prompt-ids", IDS, "--tokens", 4, "--profile", "--json")
+                     .splitlines()[0])
+    for what, steps in (("prefill", 1), ("decode", 3)):
+        profile = {r["kernel"]: r for r in row[f"{what}_profile"]}
+        assert abs(sum(r["of_time"] for r in profile.values()) - 1) < 1e-6, profile
+        assert profile["embed"]["calls"] == steps and "the loop" in profile, profile
+        products = [r for kernel, r in profile.items() if kernel.startswith("product ")]
+        assert len(products) > 4 and all(r["of_peak"] > 0 and r["of_read"] > 0 for r in products), profile
+    text = run.good(run.folder / "tiny-qwen2.gguf", "--prompt-ids", IDS, "--tokens", 4, "--profile")
+    assert text.count("attention") == 4 and "of peak" in text, text
+    assert run(run.folder / "tiny-gemma3.gguf", "--ragged", 2, "--profile").returncode == 2
 
 
 def metadata(name, changes, tensors=()):
@@ -299,8 +328,8 @@ def main():
         if sys.argv[2] == "--reference":
             return against_reference(folder)
         run = Runner(sys.argv[1], folder)
-        for test in (test_decoded_values, test_logits, test_ragged_batches, test_generated_ids, test_bad_files, test_bad_models,
-                     test_bad_arguments, test_random_damage):
+        for test in (test_decoded_values, test_logits, test_ragged_batches, test_generated_ids, test_prompts_and_steps,
+                     test_profile, test_bad_files, test_bad_models, test_bad_arguments, test_random_damage):
             start = time.monotonic()
             test(run)
             print(f"{test.__name__} {time.monotonic() - start:.2f} s")

@@ -237,6 +237,18 @@ TEST(CapiRefuse, Plans) {
   EXPECT_STREQ(e.arg_name, "weight");
   EXPECT_EQ(lathe_plan_add(p, nullptr, 1, &e), LATHE_STATUS_INVALID);
   ASSERT_EQ(lathe_plan_add(p, graph.get(), 1, &e), LATHE_STATUS_OK);
+  lathe_policy policy = LATHE_POLICY_INIT;
+  EXPECT_EQ(lathe_plan_add_for(p, graph.get(), &policy, -1, &e), LATHE_STATUS_INVALID);
+  EXPECT_STREQ(e.arg_name, "weight");
+  EXPECT_EQ(e.arg_index, 3);
+  EXPECT_EQ(lathe_plan_add_for(nullptr, graph.get(), &policy, 1, &e), LATHE_STATUS_INVALID);
+  EXPECT_EQ(lathe_plan_add_for(p, nullptr, &policy, 1, &e), LATHE_STATUS_INVALID);
+  policy.device = 1;
+  EXPECT_EQ(lathe_plan_add_for(p, graph.get(), &policy, 1, &e), LATHE_STATUS_INVALID);
+  EXPECT_STREQ(e.arg_name, "policy.device");
+  policy.threads = 257;
+  EXPECT_EQ(lathe_plan_add_for(p, graph.get(), &policy, 1, &e), LATHE_STATUS_INVALID);
+  EXPECT_STREQ(e.arg_name, "policy.threads");
   lathe_budget budget = LATHE_BUDGET_INIT;
   budget.tier = 3;
   EXPECT_EQ(lathe_plan_run(p, &budget, nullptr, nullptr, nullptr, &e), LATHE_STATUS_INVALID);

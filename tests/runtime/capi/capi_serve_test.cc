@@ -50,6 +50,40 @@ TEST(CapiServe, TheSecondContextCompilesNothing) {
   }
 }
 
+// A plan made for a policy serves kernels of that policy, and no others.
+TEST(CapiServe, APlanIsForThePolicyThatItNames) {
+  const auto ctx = make_context();
+  lathe_dim rows = range("M", 1, 512);
+  const lathe_hint hints[] = {{1, 1.0}, {128, 1.0}};
+  rows.hints = hints;
+  rows.num_hints = 2;
+  const auto graph = matmul_graph(ctx.get(), rows, 320, 512);
+  const auto reason = [&](const lathe_policy& policy) {
+    lathe_kernel_info info = LATHE_KERNEL_INFO_INIT;
+    lathe_kernel* kernel = nullptr;
+    lathe_error e{};
+    EXPECT_EQ(lathe_resolve(ctx.get(), graph.get(), &policy, &kernel, &info, &e), LATHE_STATUS_OK) << e.message;
+    lathe_kernel_destroy(kernel);
+    return std::string(info.miss_reason);
+  };
+  lathe_policy cold = LATHE_POLICY_INIT, two = LATHE_POLICY_INIT, wider = LATHE_POLICY_INIT;
+  cold.cold = 1;
+  two.cold = 1;
+  two.threads = 2;
+  wider.cold = 1;
+  wider.allowed = LATHE_CLASS_REASSOCIATE | LATHE_CLASS_CONTRACT | LATHE_CLASS_BF16_DOTS;
+  lathe_plan* p = nullptr;
+  lathe_error e{};
+  ASSERT_EQ(lathe_plan_create(ctx.get(), &p, &e), LATHE_STATUS_OK);
+  const Owned<lathe_plan> plan(p);
+  lathe_budget budget = LATHE_BUDGET_INIT;
+  budget.tier = 1;
+  ASSERT_EQ(lathe_plan_add_for(p, graph.get(), &cold, 1, &e), LATHE_STATUS_OK) << e.message;
+  ASSERT_EQ(lathe_plan_run(p, &budget, nullptr, nullptr, nullptr, &e), LATHE_STATUS_OK) << e.message;
+  EXPECT_EQ(reason(cold), "unmeasured");
+  for (const lathe_policy& other : {two, wider, lathe_policy LATHE_POLICY_INIT}) EXPECT_NE(reason(other), "unmeasured");
+}
+
 // Two engines name a graph differently: it is one operator all the same, and each calls it by its own names.
 TEST(CapiServe, TheNamesOfAGraphMakeNoOperatorOfTheirOwn) {
   const auto ctx = make_context();
