@@ -183,8 +183,9 @@ std::optional<RowSketch::Setting> RowSketch::short_rows(const Setting& k) const 
   if (!reduces() || t_.vector_registers <= 16 || !problem_.kernel.symbols.empty()) return std::nullopt;
   if (narrow ? !shape_.norm && shape_.cols > kShortNarrow : shape_.cols > (long_passes ? kShort : kShortest))
     return std::nullopt;
-  // From memory side by side, pieces of half a KB take up to three times as long as one after another on Zen 4.
-  if (exceeds_caches(problem_, t_) && static_cast<double>(shape_.cols) * shape_.bytes_in >= kLongPiece)
+  // Side by side, pieces of half a KB come up to three times as slowly to a core that fetches streams alone.
+  if (t_.prefetches_alone && exceeds_caches(problem_, t_) &&
+      static_cast<double>(shape_.cols) * shape_.bytes_in >= kLongPiece)
     return std::nullopt;
   Setting several = k;
   several.rows = narrow ? 8 : 4;
