@@ -48,8 +48,8 @@ ir::Result<Reference> make_reference(const SampledKernel& sampled, std::vector<s
                                      const ReferenceRequest& request, const KernelTraits& traits);
 
 // What f32 may lose in a sum of so many terms of one sign that are added one after another, relative to the sum. Each
-// step rounds what there is so far, half of the sum on average, by half a unit at most. Of few distinct values all steps
-// may round to one side; of random ones the roundings are random too: their sums stay below 1.1 sqrt(n) units.
+// step rounds what there is so far, half of the sum on average, by 2^-24 of it at most. Of few distinct values all
+// steps may round to one side; of random ones roundings are random too: their sum stays below 1.1 sqrt(n) 2^-24.
 double sum_in_sequence(DataKind kind, int64_t terms);
 
 // What rounding a result to its type may add, beyond what f32 allows: 0 for f32, the unit in the last place of r for
