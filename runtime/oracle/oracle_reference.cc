@@ -118,8 +118,7 @@ bool table_tolerance(const KernelTraits& traits, const std::vector<OperandShape>
                          : row.floor == kMaxFloor ? largest
                                                   : row.floor;
     for (size_t i = 0; i < reference->real.size(); ++i) {
-      reference->tolerance[i] =
-          (row.relative + row.share * of_sum) * std::max(std::abs(reference->real[i]), floor);
+      reference->tolerance[i] = (row.relative + row.share * of_sum) * std::max(std::abs(reference->real[i]), floor);
     }
     size_t i = 0, output = 0;
     for (const OperandShape& s : shapes) {
