@@ -33,7 +33,7 @@ double normal_value(uint64_t h) {
   return static_cast<double>(sum) * (1.7320508075688772 / 65536.0);
 }
 
-constexpr double kBeyondNormal = 3.75;
+constexpr double kBeyondNormal = 3.75, kMostLimited = 40, kBeyondLimited = 130;
 
 // Neighbours mostly cancel: equal in odd operands, opposite in even ones.
 double wide_value(uint64_t seed, int64_t i, int number, bool limited) {
@@ -43,13 +43,14 @@ double wide_value(uint64_t seed, int64_t i, int number, bool limited) {
   const int reach = limited ? 5 : 10;
   const double v = std::ldexp(normal_value(mix(h)), static_cast<int>(h % static_cast<uint64_t>(2 * reach + 1)) - reach);
   const double signed_v = follows && number % 2 == 0 ? -v : v;
-  return limited ? std::clamp(signed_v, -40.0, 40.0) : signed_v;
+  return limited ? std::clamp(signed_v, -kMostLimited, kMostLimited) : signed_v;
 }
 
 // Stores the largest element of rows: of two rows of three at one end or the other (last: the first of three at the
-// last), or of all rows, spread over the columns. Rows of few elements would be the same everywhere.
+// last), or of all rows, spread over the columns; twice: its neighbour is equal. Rows of few elements would be the same
+// everywhere.
 template <class Store>
-void fill_largest(const OperandShape& shape, double largest, bool last, int peaks, Store&& store) {
+void fill_largest(const OperandShape& shape, double largest, bool last, bool twice, int peaks, Store&& store) {
   constexpr int64_t kLeastRow = 8;
   constexpr double kGolden = 0.61803398874989485;  // multiples of it lie far apart, modulo 1
   if (shape.dims.empty() || shape.dims.back() < kLeastRow || shape.strides.back() != 1) return;
@@ -61,8 +62,7 @@ void fill_largest(const OperandShape& shape, double largest, bool last, int peak
     if (peaks == 0) at = (r % 3 == 0) == last ? columns - 1 : 0;
     if (peaks == 0 && r % 3 == 2) continue;
     store(r * step + at, largest);
-    // Two are equal, where values are integers at the ends and in the second set of peaks.
-    if (peaks == 2 || (peaks == 0 && last)) store(r * step + (at > 0 ? at - 1 : 1), largest);
+    if (twice) store(r * step + (at > 0 ? at - 1 : 1), largest);
   }
 }
 
@@ -74,14 +74,16 @@ void fill_with(const OperandShape& shape, int number, const DataRecipe& recipe, 
     case DataKind::integers:
       for (int64_t i = 0; i < shape.span; ++i)
         store(i, small_integer(mix(seed + static_cast<uint64_t>(i)), recipe.integer_range));
-      fill_largest(shape, static_cast<double>(recipe.integer_range + 1), true, recipe.peaks, store);
+      fill_largest(shape, static_cast<double>(recipe.integer_range + 1), true, recipe.peaks == 0 || recipe.peaks == 2,
+                   recipe.peaks, store);
       break;
     case DataKind::normal:
       for (int64_t i = 0; i < shape.span; ++i) store(i, normal_value(mix(seed + static_cast<uint64_t>(i))));
-      fill_largest(shape, kBeyondNormal, false, recipe.peaks, store);
+      fill_largest(shape, kBeyondNormal, false, recipe.peaks == 2, recipe.peaks, store);
       break;
     case DataKind::wide:
       for (int64_t i = 0; i < shape.span; ++i) store(i, wide_value(seed, i, number, recipe.limited));
+      if (recipe.peaked) fill_largest(shape, kBeyondLimited, true, false, 0, store);
       break;
   }
 }

@@ -51,6 +51,7 @@ struct DataRecipe {
   int64_t integer_range = 8;  // integers: -range .. range, seldom 0
   bool any_integer = false;   // integer operands without a range: all values their type has; else 0 and 1
   bool limited = false;       // wide: |v| <= 40, for kernels with functions that overflow
+  bool peaked = false;        // wide: most rows have one so large at an end that exp of it less any other overflows
   int peaks = 0;              // 1 to kMostPeaks: rows have their largest element anywhere, each time elsewhere
 };
 

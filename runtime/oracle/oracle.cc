@@ -123,6 +123,7 @@ Status Oracle::Impl::add_case(const SymbolValues& symbols, DataKind kind, const 
   recipe.kind = kind;
   recipe.seed = task.seed * 4 + static_cast<uint64_t>(kind) + (static_cast<uint64_t>(again) << 40);
   recipe.limited = traits.overflows || traits.math;
+  recipe.peaked = traits.overflows && traits.largest;
   recipe.any_integer = !traits.indirect;
   recipe.peaks = again;
   // Equal ones. Not for functions: thousands of equal terms are rounded to the same side each, beyond any tolerance.

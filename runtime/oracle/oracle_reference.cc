@@ -7,6 +7,7 @@
 #include <set>
 #include <sstream>
 
+#include "ir/core/names.h"
 #include "ops/family.h"
 #include "runtime/oracle/redefinition.h"
 
@@ -18,10 +19,10 @@ constexpr double kMeanFloor = -1, kMaxFloor = -2;
 struct Tolerance {
   const char* id;
   const char* functions;
-  double relative, floor;
+  double relative, floor, share;
 };
 constexpr Tolerance kTolerances[] = {
-#define LATHE_TOLERANCE(id, functions, relative, floor) {#id, functions, relative, floor},
+#define LATHE_TOLERANCE(id, functions, relative, floor, share) {#id, functions, relative, floor, share},
 #include "runtime/oracle/tolerances.def"
 #undef LATHE_TOLERANCE
 };
@@ -101,7 +102,8 @@ bool norm_of_few(const KernelTraits& traits, const std::vector<OperandShape>& sh
 // A table row's tolerance for every cell; false if no row applies. Where there are several results, some are made
 // without the functions, so the bound holds too; and of what becomes an integer only the bound knows.
 bool table_tolerance(const KernelTraits& traits, const std::vector<OperandShape>& shapes,
-                     const std::vector<size_t>& cells, const std::vector<double>& bound, Reference* reference) {
+                     const std::vector<size_t>& cells, const std::vector<double>& bound, double of_sum,
+                     Reference* reference) {
   for (const Tolerance& row : kTolerances) {
     if (!applies(row.functions, traits.words)) continue;
     double mean = 0, largest = 0;
@@ -116,7 +118,7 @@ bool table_tolerance(const KernelTraits& traits, const std::vector<OperandShape>
                          : row.floor == kMaxFloor ? largest
                                                   : row.floor;
     for (size_t i = 0; i < reference->real.size(); ++i) {
-      reference->tolerance[i] = row.relative * std::max(std::abs(reference->real[i]), floor);
+      reference->tolerance[i] = (row.relative + row.share * of_sum) * std::max(std::abs(reference->real[i]), floor);
     }
     size_t i = 0, output = 0;
     for (const OperandShape& s : shapes) {
@@ -171,6 +173,10 @@ KernelTraits kernel_traits(const ir::Kernel& kernel) {
     if (s.op == ir::AssignOp::add || s.op == ir::AssignOp::mul) {
       words.insert("sum");
       sums.insert(s.target);
+    }
+    if (s.op == ir::AssignOp::max || s.op == ir::AssignOp::fmax) {
+      const ir::Expr& of = s.value->op == ir::Op::k_cast ? s.value->args[0] : s.value;
+      out.largest |= of->op == ir::Op::k_load && ir::is_param(given.find_buffer(of->name)->place);
     }
     out.indirect |= std::any_of(s.index.begin(), s.index.end(), any_load);
     values.push_back(s.value);
@@ -259,12 +265,18 @@ ir::Result<Reference> make_reference(const SampledKernel& sampled, std::vector<s
   const bool sums = family != nullptr && family->error_rule == ops::ErrorRule::bound_of_sums;
   const std::vector<double> bound = out.tolerance;
   if (!sums && traits.math && request.kind != DataKind::wide && !norm_of_few(traits, *request.shapes) &&
-      table_tolerance(traits, *request.shapes, cells, bound, &out)) {
+      table_tolerance(traits, *request.shapes, cells, bound, sum_in_sequence(request.kind, sampled.longest_sum()),
+                      &out)) {
     out.gate = Gate::table;
     return out;
   }
   out.gate = sums || traits.sums ? Gate::bound : Gate::table;
   return out;
+}
+
+double sum_in_sequence(DataKind kind, int64_t terms) {
+  const double n = static_cast<double>(terms);
+  return 0x1p-24 * (kind == DataKind::integers ? 0.5 * n : 1.5 * std::sqrt(n));
 }
 
 double output_rounding(ir::DType type, double r) {

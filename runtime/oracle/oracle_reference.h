@@ -16,12 +16,12 @@ namespace lathe::runtime {
 struct KernelTraits {
   bool math = false;            // functions, or a division
   bool overflows = false;       // exp and its like: data have to stay small
+  bool largest = false;         // the largest element of an operand is found
   bool sums = false;            // something accumulates
   bool indirect = false;        // an index is loaded
   bool decides = false;         // a float becomes an integer or is compared: no arithmetic of magnitudes follows that
   int fraction_bits = 0;        // of its constants together; -1: some are not dyadic
   std::set<std::string> words;  // "sum", "exp", "log": what tolerances.def asks for
-  int64_t terms = 1;            // statements per output cell, for rho
 };
 KernelTraits kernel_traits(const ir::Kernel& kernel);
 
@@ -46,6 +46,11 @@ struct ReferenceRequest {
 };
 ir::Result<Reference> make_reference(const SampledKernel& sampled, std::vector<std::vector<int64_t>> picks,
                                      const ReferenceRequest& request, const KernelTraits& traits);
+
+// What f32 may lose in a sum of so many terms of one sign that are added one after another, relative to the sum. Each
+// step rounds what there is so far, half of the sum on average, by 2^-24 of it at most. Of few distinct values all
+// steps may round to one side; of random ones roundings are random too: their sum stays below 1.1 sqrt(n) 2^-24.
+double sum_in_sequence(DataKind kind, int64_t terms);
 
 // What rounding a result to its type may add, beyond what f32 allows: 0 for f32, the unit in the last place of r for
 // what is narrower (half of it, or of the one above r's power of two).

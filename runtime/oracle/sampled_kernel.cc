@@ -229,6 +229,32 @@ int64_t SampledKernel::steps(const std::vector<int64_t>& counts) const {
   return total > 9e18 ? INT64_MAX : static_cast<int64_t>(total);
 }
 
+int64_t SampledKernel::longest_sum() const {
+  double most = 1;
+  std::vector<const Stmt*> around;
+  const std::function<void(const std::vector<Stmt>&)> walk = [&](const std::vector<Stmt>& body) {
+    for (const Stmt& s : body) {
+      if (s.kind == Stmt::Kind::scope) {
+        around.push_back(&s);
+        walk(s.body);
+        around.pop_back();
+      } else if (s.kind == Stmt::Kind::assign && s.op == ir::AssignOp::add) {
+        double terms = 1;
+        for (const Stmt* scope : around) {
+          const bool apart =
+              std::any_of(s.index.begin(), s.index.end(), [&](const Expr& e) { return ir::uses(e, scope->iter); });
+          // What varies is known by its middle.
+          const int64_t most_runs = extents_.at(scope->iter) * (ir::is_const_int(scope->extent) ? 1 : 2);
+          if (!apart) terms *= static_cast<double>(std::max<int64_t>(most_runs, 1));
+        }
+        most = std::max(most, terms);
+      }
+    }
+  };
+  walk(kernel_.body);
+  return most > 9e18 ? INT64_MAX : static_cast<int64_t>(most);
+}
+
 int64_t SampledKernel::running_terms() const {
   int64_t most = 0;
   ir::for_each_stmt(kernel_.body, [&](const Stmt& scope) {

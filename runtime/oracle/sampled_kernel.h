@@ -28,6 +28,8 @@ class SampledKernel {
   // The class of dimension d of a buffer; -1: it is whole.
   int class_of(const std::string& buffer, int d) const;
 
+  // Terms of the longest sum; 1: there is none.
+  int64_t longest_sum() const;
   // Terms of the longest sum that is read while it runs; 0: there is none.
   int64_t running_terms() const;
   // Statements to interpret when class c has counts[c] values; sums included. A scope whose extent varies runs half as

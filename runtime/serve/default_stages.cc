@@ -19,19 +19,9 @@ namespace {
 
 constexpr size_t kMostRanges = 4;  // of a Kernel
 
-// Whether the default for the problem is another than `general`. How much faster it is the model of costs need not say:
-// which prefetches suit few rows is a rule of the recipe, and what they fetch at a time depends on how many rows there
-// are, whatever the knobs.
-bool differs(const search::Problem& problem, const search::Schedule& general, const ir::Target& target) {
-  const search::Recipe* recipe = search::find_recipe(problem);
-  if (recipe == nullptr) return false;
-  if (recipe->origin() != general.recipe) return true;
-  const search::Knobs own = recipe->defaults(problem, target);
-  if (own.empty() || own != general.knobs) return !own.empty();
-  const Result<search::Scheduled> made = recipe->script(own, problem, target);
-  const auto same = [](const search::Move& a, const search::Move& b) { return to_text(a) == to_text(b); };
-  return made.ok() && !std::equal(made->schedule.moves.begin(), made->schedule.moves.end(), general.moves.begin(),
-                                  general.moves.end(), same);
+bool same_moves(const search::Schedule& a, const search::Schedule& b) {
+  return std::equal(a.moves.begin(), a.moves.end(), b.moves.begin(), b.moves.end(),
+                    [](const search::Move& x, const search::Move& y) { return to_text(x) == to_text(y); });
 }
 
 }  // namespace
@@ -181,15 +171,20 @@ bool Stages::may_differ(int kernel, const SymbolValues& dims) const {
          definition_.ranges_at(kernel, dims) != definition_.ranges_at(kernel, definition_.hinted_dims().back());
 }
 
-bool Stages::has_own_default(int kernel, const SymbolValues& dims, const PrepareRequest& request) const {
+// How much faster it is the model of costs need not say, and equal knobs need not be equal moves: which prefetches suit
+// few rows is a rule of the recipe, and what they fetch at a time depends on how many rows there are.
+std::optional<search::Scheduled> Stages::own_default(int kernel, const SymbolValues& dims,
+                                                     const PrepareRequest& request) const {
   const ServedStage* whole = may_differ(kernel, dims) ? whole_default(kernel, request.threads) : nullptr;
-  if (whole == nullptr || whole->tier == 0) return false;
+  if (whole == nullptr || whole->tier == 0) return {};
   search::Problem p = definition_.problem(kernel, dims, request);
   p.unhurried = false;
-  return differs(p, whole->stage.schedule, context_.target());
+  search::Scheduled own = general_default(p, request);
+  if (own.schedule.recipe.empty() || same_moves(own.schedule, whole->stage.schedule)) return {};
+  return own;
 }
 
-// A hinted range is left to the whole range's default, which may be slower there.
+// A hinted range whose default is another is left to the whole range's.
 void Stages::left_to_whole(const LateRange& late, std::string_view why) const {
   context_.stats().add(Stat::k_ranges_by_whole);
   if (context_.leaves().options().verbose < Verbosity::create) return;
@@ -199,13 +194,12 @@ void Stages::left_to_whole(const LateRange& late, std::string_view why) const {
 }
 
 void Stages::add_range(int kernel, const SymbolValues& dims, const PrepareRequest& request) {
-  if (!may_differ(kernel, dims)) return;
+  if (!may_differ(kernel, dims) || context_.seal() != Seal::off) return;
   LateRange late;
   late.kernel = kernel;
   late.dims = dims;
   late.range = definition_.range_of(kernel, definition_.problem(kernel, dims, request));
   late.request = request;
-  if (context_.seal() != Seal::off) return left_to_whole(late, "sealed");
   const std::lock_guard lock(mutex_);
   size_t others = 0;
   for (const LateRange& l : ranges_) {
@@ -213,30 +207,29 @@ void Stages::add_range(int kernel, const SymbolValues& dims, const PrepareReques
     if (l.range == late.range) return;
     ++others;
   }
-  if (others == kMostRanges) return left_to_whole(late, fmt::format("{} other ranges are hinted", others));
+  late.beyond = others >= kMostRanges;
   ranges_.push_back(std::move(late));
 }
 
 // Null: the default there is what serves the whole range. An error says why what is made would not serve: a stage takes
 // no more workspace than the host was told of, and packs constants as the others do.
 Result<std::unique_ptr<const ServedStage>> Stages::make_range(const LateRange& late) const {
-  if (!has_own_default(late.kernel, late.dims, late.request)) return std::unique_ptr<const ServedStage>();
+  const std::optional<search::Scheduled> own = own_default(late.kernel, late.dims, late.request);
+  if (!own) return std::unique_ptr<const ServedStage>();
+  if (late.beyond) return ir::unsupported("{} other ranges are hinted", kMostRanges);
   const ServedStage& whole = *whole_default(late.kernel, late.request.threads);
-  search::Problem p = definition_.problem(late.kernel, late.dims, late.request);
-  p.unhurried = false;
-  const search::Scheduled scheduled = general_default(p, late.request);
-  if (scheduled.schedule.recipe.empty()) return ir::unsupported("its default is of no recipe");
-  if (!Live::same_layouts(scheduled.kernel, whole)) return ir::unsupported("packs a constant in another way");
+  if (!Live::same_layouts(own->kernel, whole)) return ir::unsupported("packs a constant in another way");
   LeafPolicy policy = context_.leaf_policy();
   policy.llvm = policy.portable = false;
   auto made = std::make_unique<ServedStage>();
-  LATHE_ASSIGN(made->stage, build_stage(p.kernel, scheduled, context_.target(), context_.leaves(), policy, nullptr,
+  const search::Problem p = definition_.problem(late.kernel, late.dims, late.request);
+  LATHE_ASSIGN(made->stage, build_stage(p.kernel, *own, context_.target(), context_.leaves(), policy, nullptr,
                                         known_packs(late.kernel)));
   if (made->stage.portable) return ir::unsupported("no back end makes its leaves");
-  LATHE_ASSIGN(const auto own, made->stage.executable->bind(late.dims, {}, late.request.threads));
+  LATHE_ASSIGN(const auto bound, made->stage.executable->bind(late.dims, {}, late.request.threads));
   LATHE_ASSIGN(const auto told, whole.stage.executable->bind(definition_.hinted_dims().back(), {}, whole.threads));
-  if (own->workspace_bytes() > told->workspace_bytes())
-    return ir::unsupported("needs {} bytes of workspace, {} are there", own->workspace_bytes(),
+  if (bound->workspace_bytes() > told->workspace_bytes())
+    return ir::unsupported("needs {} bytes of workspace, {} are there", bound->workspace_bytes(),
                            told->workspace_bytes());
   made->range = late.range;
   made->threads = late.request.threads;

@@ -12,6 +12,7 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -75,8 +76,9 @@ class Stages {
                                   const LeafPolicy& policy, const KnownPacks& known, const Stage* cut = nullptr) const;
   // The stage over the whole range by the default Schedule, with packed constants; null: there is none.
   const ServedStage* whole_default(int kernel, int threads) const;
-  // Whether the default of that hinted range is another one.
-  bool has_own_default(int kernel, const SymbolValues& dims, const PrepareRequest& request) const;
+  // The default of that hinted range, if its moves are other ones than those of the whole range's.
+  std::optional<search::Scheduled> own_default(int kernel, const SymbolValues& dims,
+                                               const PrepareRequest& request) const;
   // Packing of constant argument `arg`; no parts if it is served as it lies. Errors as of tensor_packing().
   ir::Result<TensorPacking> packing(int arg, const SymbolValues& symbols = {}) const;
 
@@ -108,6 +110,7 @@ class Stages {
     SymbolValues dims;  // hinted
     SymbolRanges range;
     PrepareRequest request;
+    bool beyond = false;  // one too many: it is only asked whether that matters
     bool tried = false;
     std::unique_ptr<const ServedStage> stage;
   };

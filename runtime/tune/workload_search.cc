@@ -244,7 +244,7 @@ void WorkloadSearch::serve_pending() {
 bool WorkloadSearch::own_range(const WorkloadTask& t, const SearchTask& task) const {
   const SearchedOp& op = ops_[t.op];
   const Stages& stages = op.op->stages();
-  return stages.has_own_default(t.kernel, t.dims, op.request) &&
+  return stages.own_default(t.kernel, t.dims, op.request) &&
          Live::same_layouts(allowed_default(*context_, task).kernel,
                             *stages.whole_default(t.kernel, op.request.threads));
 }

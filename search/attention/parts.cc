@@ -11,11 +11,15 @@ namespace lathe::search {
 
 using namespace ir;  // NOLINT: this file is all IR
 
+static bool is_product(const Stmt& s) { return s.kind == Stmt::Kind::assign && s.value->op == Op::k_mul; }
+
 AttentionParts attention_parts(const Kernel& kernel) {
   const auto all = [&](const char* role) { return scopes_with_role(kernel, role); };
   const std::vector<const Stmt*> rows = all("row"), keys = all("key"), depth = all("k"), columns = all("n");
   if (rows.size() != 1 || keys.size() != 3 || depth.size() != 1 || columns.size() != 1) return {};
   if (rows[0]->body.size() != 6 || keys[0]->body.size() != 4 || columns[0]->body.size() != 3) return {};
+  const auto sums_products = [](const Stmt& s) { return !s.body.empty() && is_product(s.body[0]); };
+  if (!sums_products(*depth[0]) || !sums_products(*keys[2])) return {};
   AttentionParts out = {rows[0], keys[0], depth[0], keys[1], columns[0], keys[2], all("batch"), all("clear"), {}};
   AttentionParts::Copy copy;
   for_each_stmt(kernel.body, [&](const Stmt& b) {

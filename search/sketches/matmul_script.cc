@@ -169,6 +169,8 @@ Status MatmulSketch::write(Script& s, const Setting& k) const {
                                 : row_block != 0                     ? "mm"
                                 : k.column_block != 0                ? "nb"
                                                                      : "n0";
+  // Rows of groups are not proven to lie apart; where there are threads, they share out panels.
+  const bool groups = problem_.kernel.family == "experts" && !batch.empty() && outermost == batch.front()->iter;
   if (k.pack_rows != 0) {
     const std::string at = row_block != 0 ? "mm" : batch.empty() ? "root" : batch.back()->iter;
     pack_rows(s, (*p_.a)->name, at, k.tile_rows, row_tail);
@@ -212,8 +214,6 @@ Status MatmulSketch::write(Script& s, const Setting& k) const {
   }
   if (k.depth_sums != 0) schedule_dots(s, p_, dots_, most_dot_rows(dots_, t_), 0, 0, t_);
   if (parts) s.move("parallelize {}", kPartScope);
-  // Rows of groups are not proven to lie apart; where there are threads, they share out panels.
-  const bool groups = problem_.kernel.family == "experts" && !batch.empty() && outermost == batch.front()->iter;
   if (!groups || problem_.threads > 1) s.move("parallelize {}", outermost);
   return {};
 }

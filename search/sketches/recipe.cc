@@ -161,6 +161,9 @@ void Script::add(const std::string& line) {
     status_ = move.status().with_context(line);
     return;
   }
+#ifndef NDEBUG
+  kernel_ = Kernel(kernel_);  // at another address, so that a sanitizer sees who keeps a pointer into it over a move
+#endif
   const Status applied = apply_in_place(kernel_, *move, {.verify = false});  // who keeps the Kernel verifies it
   if (applied.ok()) {
     moves_.push_back(std::move(*move));

@@ -118,7 +118,7 @@ std::vector<Schedule> candidates(const Problem& problem, const ir::Target& targe
 ir::Kernel restrict_symbols(const ir::Kernel& kernel, const ir::SymbolRanges& ranges);
 
 // Applies moves as they are written; the first refusal sticks, and the Kernel stays what the moves before it made.
-// `start` outlives it.
+// `start` outlives it; statements and buffers of kernel() end with the next move, so that names are kept, or copies.
 class Script {
  public:
   explicit Script(const ir::Kernel& start) : start_(start), kernel_(start) {}

@@ -28,6 +28,23 @@ std::vector<Problem> problems() {
   return out;
 }
 
+// Also where the move changes nothing but a mark.
+TEST(Script, WhatItHandsOutEndsWithTheNextMove) {
+#ifdef NDEBUG
+  GTEST_SKIP() << "checked builds only";
+#else
+  const Problem problem = transpose_problem(33, 70);
+  Script script(problem.kernel);
+  const auto statement = [&] { return reinterpret_cast<uintptr_t>(find_scope(script.kernel(), "j")); };
+  const auto buffer = [&] { return reinterpret_cast<uintptr_t>(script.kernel().find_buffer("d")); };
+  const uintptr_t scope = statement(), result = buffer();
+  script.move("parallelize i");
+  ASSERT_TRUE(script.ok());
+  EXPECT_NE(statement(), scope);
+  EXPECT_NE(buffer(), result);
+#endif
+}
+
 TEST(Script, EndsWithTheKernelThatItsMovesMake) {
   int compared = 0;
   for (const Problem& problem : problems()) {
