@@ -281,7 +281,6 @@ void QueryTilesSketch::pack_keys(Script& s, const std::string& at, const Setting
 // A copy of the values, of whole pairs of keys.
 void QueryTilesSketch::copy_values(Script& s, const std::string& at) const {
   s.move("create_temporary {} vp at={}", load_of_values(p_)->name, at);
-  if (at != "root") s.move("move_to_stack vp {}", at);
   const Buffer* vp = s.kernel().find_buffer("vp");
   if (!s.ok() || vp == nullptr || vp->dims.size() < 2) return;
   const size_t keys = vp->dims.size() - 2;
@@ -416,6 +415,7 @@ void QueryTilesSketch::write_rows(Script& s, const Setting& k, const std::string
   if (ragged() && !wide) s.move("widen_scope {} {}t multiple={}", j, i, k.key_columns);
   if (ragged() || in_pairs) s.move("widen_scope {}_max {}{} as zb,ze", j, rows, in_pairs ? " multiple=2" : "");
   if (narrow(k)) {
+    if (panels_at != "root") s.move("move_to_stack vp {}", panels_at);
     s.move("narrow_temporary {} sp {}", p_.powered(), p_.powers->iter);
     s.move("move_to_stack sp {}0", i);
   }
