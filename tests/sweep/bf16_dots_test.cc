@@ -129,7 +129,9 @@ TEST(Bf16Dots, ServeAttentionWhereTheCallerAllowsThem) {
             ASSERT_TRUE(oracle.ok()) << oracle.status().to_string();
             const auto verdict = (*oracle)->verify(stage);
             ASSERT_TRUE(verdict.ok()) << verdict.status().to_string();
-            EXPECT_TRUE(verdict->ok) << verdict->reason << (dims.empty() ? "" : fmt::format(" at {}", dims[0].second));
+            std::string at;
+            for (const auto& [name, value] : dims) at += fmt::format(" {} {}", name, value);
+            EXPECT_TRUE(verdict->ok) << verdict->reason << at;
           }
         }
       }
