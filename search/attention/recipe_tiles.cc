@@ -198,12 +198,13 @@ bool QueryTilesSketch::has_score_pairs() const {
          std::all_of(factors.begin(), factors.end(), is_bf16);
 }
 
-// Weights and values in pairs of keys.
+// Weights and values in pairs of keys. Causal queries are as many as the keys, or their numbers are fixed.
 bool QueryTilesSketch::has_value_pairs() const {
-  const Expr& keys = problem_.kernel.find_buffer(p_.powered())->dims.back();
-  if (!is_const_int(p_.columns->extent) || p_.columns->extent->ival < 2) return false;
-  return p_.copies.empty() && known_keys() && load_of_values(p_)->type == DType::bf16 &&
-         !(is_const_int(keys) && keys->ival <= 2);
+  const Expr &keys = problem_.kernel.find_buffer(p_.powered())->dims.back(), &rows = p_.row->extent;
+  if (!is_const_int(p_.columns->extent) || p_.columns->extent->ival < 2 || !p_.copies.empty()) return false;
+  if (!known_keys() || load_of_values(p_)->type != DType::bf16 || (is_const_int(keys) && keys->ival <= 2)) return false;
+  const bool fixed = is_const_int(rows) && is_const_int(keys) && rows->ival <= keys->ival;
+  return !ragged() || (from_first(p_) && (fixed || equal(rows, keys)));
 }
 
 // Whichever queries of a block see them; else the last pair may have a weight of 0.
