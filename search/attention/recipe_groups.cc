@@ -367,15 +367,14 @@ std::string GroupsSketch::write_steps(Script& s, const Setting& k, const std::st
     if (!joined.empty()) s.move("swap_scopes {} {}p", joined, j);
     j += "q";
   }
-  const bool whole = page_ == 0 && tail_of(p_.scores->extent, std::max(k.key_part, k.keys), problem_.kernel)[0] == 'e';
-  if (k.keys > 1 && !whole) {
-    s.move("tile_scope {} {} tail=peel as {}o,{}i,{}r", j, k.keys, j, j, j);
+  const bool steps = k.keys > 1;
+  s.move("tile_scope {} {} tail={} as {}o,{}i{}", j, k.keys, steps ? "peel" : "exact", j, j,
+         steps ? "," + j + "r" : "");
+  if (s.ok() && find_scope(s.kernel(), j + "r") != nullptr) {
     s.move("split_buffer {} {}r as {}_r", p_.products(), j, p_.products());
     s.move("tile_scope {}r 1 tail=exact as {}ro,{}ri", j, j, j);
     write_scores(s, k, g + "_t", j + "ri", "_t");
     s.move("move_to_register {}_r {}ro", p_.products(), j);
-  } else {
-    s.move("tile_scope {} {} tail=exact as {}o,{}i", j, k.keys, j, j);
   }
   write_scores(s, k, g, j + "i", "");
   s.move("move_to_register {} {}o", p_.products(), j);

@@ -51,7 +51,8 @@ class QueryTilesSketch {
         t_(target),
         p_(attention_parts(problem.kernel)),
         score_pairs_(has_score_pairs()),
-        value_pairs_(score_pairs_ && has_value_pairs()) {}
+        value_pairs_(score_pairs_ && has_value_pairs()),
+        even_keys_(has_even_keys()) {}
 
   static bool matches(const Problem& problem) {
     if (problem.kernel.family != "attention") return false;
@@ -124,13 +125,16 @@ class QueryTilesSketch {
   int64_t bytes_of_head(const Expr& load, const Expr& columns) const;
   void fetch_next(Script& s, const Setting& k, const std::string& around) const;
   bool whole(const Setting& k) const { return tail_of(p_.row->extent, k.row_block, problem_.kernel)[0] == 'e'; }
+  bool known_keys() const;
   bool may_share_keys(const Setting& k) const;
   bool one_vector(Setting k) const;
   bool has_score_pairs() const;
   bool has_value_pairs() const;
+  bool has_even_keys() const;
   bool narrow(const Setting& k) const { return k.dots != 0 && value_pairs_; }
   void pack_keys(Script& s, const std::string& at, const Setting& k) const;
-  void pack_values(Script& s, const std::string& at, const Setting& k) const;
+  void copy_values(Script& s, const std::string& at) const;
+  void pack_values(Script& s, const Setting& k) const;
   void write_rows(Script& s, const Setting& k, const std::string& panels_at) const;
   void copy_queries(Script& s, const Setting& k) const;
   static void prefetch(Script& s, const std::string& buffer, const std::string& loop, int64_t ahead, int64_t bytes);
@@ -139,14 +143,19 @@ class QueryTilesSketch {
   const Problem& problem_;
   const Target& t_;
   const AttentionParts p_;
-  const bool score_pairs_, value_pairs_;
+  const bool score_pairs_, value_pairs_, even_keys_;
 };
+
+// Whether the number of keys is known before any input is read.
+bool QueryTilesSketch::known_keys() const {
+  bool known = true;
+  for_each_node(p_.scores->extent, [&](const ExprNode& n) { known = known && n.op != Op::k_load; });
+  return known;
+}
 
 // Whether all queries of a block may take the keys of its last one.
 bool QueryTilesSketch::may_share_keys(const Setting& k) const {
-  bool known = true;
-  for_each_node(p_.scores->extent, [&](const ExprNode& n) { known = known && n.op != Op::k_load; });
-  return known && ragged() && whole(k) && from_first(p_) && k.row_block <= kMostFill;
+  return known_keys() && ragged() && whole(k) && from_first(p_) && k.row_block <= kMostFill;
 }
 
 // Keys, or values, of a head.
@@ -189,13 +198,20 @@ bool QueryTilesSketch::has_score_pairs() const {
          std::all_of(factors.begin(), factors.end(), is_bf16);
 }
 
-// Weights and values in pairs of keys: an even number of them, whichever queries see them.
+// Weights and values in pairs of keys. Causal queries are as many as the keys, or their numbers are fixed.
 bool QueryTilesSketch::has_value_pairs() const {
+  const Expr &keys = problem_.kernel.find_buffer(p_.powered())->dims.back(), &rows = p_.row->extent;
+  if (!is_const_int(p_.columns->extent) || p_.columns->extent->ival < 2 || !p_.copies.empty()) return false;
+  if (!known_keys() || load_of_values(p_)->type != DType::bf16 || (is_const_int(keys) && keys->ival <= 2)) return false;
+  const bool fixed = is_const_int(rows) && is_const_int(keys) && rows->ival <= keys->ival;
+  return !ragged() || (from_first(p_) && (fixed || equal(rows, keys)));
+}
+
+// Whichever queries of a block see them; else the last pair may have a weight of 0.
+bool QueryTilesSketch::has_even_keys() const {
   const Expr& keys = problem_.kernel.find_buffer(p_.powered())->dims.back();
   const auto even = [](const Expr& e) { return is_const_int(e) && e->ival % 2 == 0; };
-  if (!is_const_int(p_.columns->extent) || p_.columns->extent->ival < 2) return false;
-  if (!p_.copies.empty() || load_of_values(p_)->type != DType::bf16 || !even(keys) || keys->ival <= 2) return false;
-  if (!ragged()) return true;
+  if (!even(keys) || !ragged()) return even(keys);
   return from_first(p_) && even(p_.row->extent) && p_.row->extent->ival <= keys->ival;
 }
 
@@ -263,11 +279,18 @@ void QueryTilesSketch::pack_keys(Script& s, const std::string& at, const Setting
   s.move("tensorize kpr transpose_pairs");
 }
 
-// Panels of values, each [key / 2][column][key % 2].
-void QueryTilesSketch::pack_values(Script& s, const std::string& at, const Setting& k) const {
+// A copy of the values, of whole pairs of keys.
+void QueryTilesSketch::copy_values(Script& s, const std::string& at) const {
+  s.move("create_temporary {} vp at={}", load_of_values(p_)->name, at);
+  const Buffer* vp = s.kernel().find_buffer("vp");
+  if (!s.ok() || vp == nullptr || vp->dims.size() < 2) return;
+  const size_t keys = vp->dims.size() - 2;
+  if (!proves_divisible(vp->dims[keys], 2, Ranges(s.kernel()))) s.move("extend_temporary vp {} 2 as vpz", keys);
+}
+
+// It becomes panels, each [key / 2][column][key % 2].
+void QueryTilesSketch::pack_values(Script& s, const Setting& k) const {
   const std::string& values = load_of_values(p_)->name;
-  s.move("create_temporary {} vp at={}", values, at);
-  if (at != "root") s.move("move_to_stack vp {}", at);
   const Buffer* vp = s.kernel().find_buffer("vp");
   if (!s.ok() || vp == nullptr) return;
   const size_t rank = vp->dims.size();
@@ -280,7 +303,11 @@ void QueryTilesSketch::pack_values(Script& s, const std::string& at, const Setti
   s.move("swap_dims vp {} {}", rank - 1, rank);
   const char* tail = tail_of(extent, k.value_columns, problem_.kernel);
   s.move("tile_scope {} {} tail={} as vpn,vpc", columns, k.value_columns, tail);
-  s.move("tile_scope {} 2 tail=exact as vpe,vpo", rows);
+  if (find_scope(s.kernel(), columns + "_z") != nullptr)
+    s.move("tile_scope {}_z {} tail={} as vpzn,vpzc", columns, k.value_columns, tail);
+  const Stmt* copied = find_scope(s.kernel(), rows);
+  const bool pairs = copied != nullptr && proves_divisible(copied->extent, 2, Ranges(s.kernel()));
+  s.move("tile_scope {} 2 tail={} as vpe,vpo{}", rows, pairs ? "exact" : "peel", pairs ? "" : ",vpx");
   s.move("swap_scopes vpo vpn");
   s.move("tensorize vpo transpose");
   if (tail[0] == 'e' && extent->ival <= kMostUnrolled * k.value_columns) s.move("unroll_scope vpn");
@@ -379,26 +406,24 @@ void QueryTilesSketch::write_rows(Script& s, const Setting& k, const std::string
   const std::string i = p_.row->iter, j = p_.scores->iter, n = p_.columns->iter, j2 = p_.values->iter;
   const bool even = whole(k), wide = k.block_keys != 0;
   const std::string rows = wide ? i + "1" : i + "u";
+  if (narrow(k)) copy_values(s, panels_at);
   s.move("tile_scope {} {} tail={} as {}0,{}1", i, k.row_block, even ? "exact" : "mask", i, i);
   if (!wide) s.move("tile_scope {}1 {} tail={} as {}t,{}u", i, k.tile_rows, even ? "exact" : "mask", i, i);
   s.move("split_scope {} after=2 as {}_max", j, j);
   s.move("swap_ops {} 0", rows);
-  if (wide) {
-    s.move("widen_scope {} {}", j, rows);
-    s.move("widen_scope {}_max {} as zb,ze", j, rows);
-  } else if (ragged()) {
-    s.move("widen_scope {} {}", j, rows);
-    s.move("widen_scope {}_max {} as zb,ze", j, rows);
-    s.move("widen_scope {} {}t multiple={}", j, i, k.key_columns);
-  }
+  const bool in_pairs = narrow(k) && !even_keys_;
+  if (ragged()) s.move("widen_scope {} {}", j, rows);
+  if (ragged() && !wide) s.move("widen_scope {} {}t multiple={}", j, i, k.key_columns);
+  if (ragged() || in_pairs) s.move("widen_scope {}_max {}{} as zb,ze", j, rows, in_pairs ? " multiple=2" : "");
   if (narrow(k)) {
+    if (panels_at != "root") s.move("move_to_stack vp {}", panels_at);
     s.move("narrow_temporary {} sp {}", p_.powered(), p_.powers->iter);
     s.move("move_to_stack sp {}0", i);
   }
   for (const std::string& name : {std::string("r"), p_.powered()}) s.move("move_to_stack {} {}0", name, i);
   if (k.copy_queries != 0) copy_queries(s, k);
   pack_keys(s, panels_at, k);
-  if (narrow(k)) pack_values(s, panels_at, k);
+  if (narrow(k)) pack_values(s, k);
   std::vector<std::string> fills;
   for_each_stmt(s.kernel().body, [&](const Stmt& b) {
     if (b.iter == "zb" || b.iter == "ze") fills.push_back(b.iter);

@@ -414,6 +414,52 @@ bool reads_written(const Kernel& kernel, const Access& access, size_t fixed) {
   for (const Expr& e : access.index) look(e);
   return reads;
 }
+
+// The box of cells that it writes, each of them; nothing: it may leave some out.
+std::optional<std::vector<DimRange>> written_box(const Kernel& kernel, const Access& writes, size_t fixed,
+                                                 const Ranges& ranges) {
+  std::vector<DimRange> box = footprint(kernel, writes, fixed, ranges);
+  if (std::any_of(box.begin(), box.end(), [](const DimRange& r) { return r.whole || !r.exact; })) return std::nullopt;
+  // A write loop that does not index the target must run at least once; one that indexes two writes a diagonal.
+  for (size_t i = fixed; i < writes.scopes.size(); ++i) {
+    const auto dims = std::count_if(writes.index.begin(), writes.index.end(),
+                                    [&](const Expr& e) { return uses(e, writes.scopes[i]->iter); });
+    if (dims > 1) return std::nullopt;
+    if (dims == 1) continue;
+    Ranges inner = ranges;
+    for (size_t j = fixed; j < i; ++j) inner.enter(*writes.scopes[j]);
+    if (!surely_le(Expr(1), writes.scopes[i]->extent, inner)) return std::nullopt;
+  }
+  return box;
+}
+
+// What one read finds in boxes of cells that were written, of common scopes that stay as they are.
+struct Reading {
+  Reading(const Kernel& kernel, const Access& read, size_t fixed, const Ranges& common)
+      : index(read.index), ranges(common), each(ranges_at(kernel, read.scopes)) {
+    box = footprint(kernel, read, fixed, common);
+  }
+
+  // Whether all cells are from `begin` on and before `end` in dimension d, by the box around them or one by one.
+  bool within(size_t d, const Expr& begin, const Expr& end) const {
+    const DimRange& r = box[d];
+    if (surely_le(begin, r.base, ranges) && surely_le(end_of(r), end, ranges)) return true;
+    return surely_le(begin, index[d], each) && surely_le(simplify(index[d] + Expr(1), each), end, each);
+  }
+  bool within(size_t d, const DimRange& w) const {
+    return (equal(w.base, box[d].base) && equal(w.extent, box[d].extent)) || within(d, w.base, end_of(w));
+  }
+  Expr end_of(const DimRange& w) const { return simplify(w.base + w.extent, ranges); }
+
+  const std::vector<Expr>& index;
+  const Ranges& ranges;
+  const Ranges each;
+  std::vector<DimRange> box;
+};
+
+Ranges ranges_of_common(const Kernel& kernel, const Access& access, size_t fixed) {
+  return ranges_at(kernel, {access.scopes.begin(), access.scopes.begin() + static_cast<std::ptrdiff_t>(fixed)});
+}
 }  // namespace
 
 bool covers(const Kernel& kernel, const Access& writes, const Access& reads, size_t fixed) {
@@ -423,33 +469,29 @@ bool covers(const Kernel& kernel, const Access& writes, const Access& reads, siz
     return true;
   if (SameCells(writes, reads, fixed).proven()) return true;
   if (reads_written(kernel, writes, fixed) || reads_written(kernel, reads, fixed)) return false;
-  ScopePath common(writes.scopes.begin(), writes.scopes.begin() + static_cast<std::ptrdiff_t>(fixed));
-  const Ranges ranges = ranges_at(kernel, common);
-  const std::vector<DimRange> w = footprint(kernel, writes, fixed, ranges), r = footprint(kernel, reads, fixed, ranges);
-  // A write loop that does not index the target must run at least once; one that indexes two
-  // dimensions writes a diagonal.
-  for (size_t i = fixed; i < writes.scopes.size(); ++i) {
-    int dims = 0;
-    for (const Expr& e : writes.index) dims += uses(e, writes.scopes[i]->iter);
-    if (dims > 1) return false;
-    if (dims == 1) continue;
-    Ranges inner = ranges;
-    for (size_t j = fixed; j < i; ++j) inner.enter(*writes.scopes[j]);
-    if (!surely_le(Expr(1), writes.scopes[i]->extent, inner)) return false;
+  const Ranges ranges = ranges_of_common(kernel, writes, fixed);
+  const auto box = written_box(kernel, writes, fixed, ranges);
+  const Reading reading(kernel, reads, fixed, ranges);
+  bool all = box.has_value();
+  for (size_t d = 0; all && d < box->size(); ++d) all = reading.within(d, (*box)[d]);
+  return all;
+}
+
+bool covers(const Kernel& kernel, const Access& first, const Access& second, const Access& reads, size_t fixed) {
+  for (const Access* a : {&first, &second, &reads}) {
+    if (reads_written(kernel, *a, fixed)) return false;
   }
-  const Ranges each = ranges_at(kernel, reads.scopes);
-  for (size_t d = 0; d < w.size(); ++d) {
-    if (w[d].whole || !w[d].exact) return false;
-    const bool same = equal(w[d].base, r[d].base) && equal(w[d].extent, r[d].extent);
-    if (same) continue;
-    const Expr end = simplify(w[d].base + w[d].extent, ranges);
-    const bool box =
-        surely_le(w[d].base, r[d].base, ranges) && surely_le(simplify(r[d].base + r[d].extent, ranges), end, ranges);
-    if (box) continue;
-    const Expr& index = reads.index[d];  // of which there is no box
-    const bool inside =
-        r[d].whole && surely_le(w[d].base, index, each) && surely_le(simplify(index + Expr(1), each), end, each);
-    if (!inside) return false;
+  const Ranges ranges = ranges_of_common(kernel, first, fixed);
+  const auto box = written_box(kernel, first, fixed, ranges), next = written_box(kernel, second, fixed, ranges);
+  if (!box || !next) return false;
+  const Reading reading(kernel, reads, fixed, ranges);
+  int joined = 0;
+  for (size_t d = 0; d < box->size(); ++d) {
+    const DimRange &r = (*box)[d], &n = (*next)[d];
+    if (reading.within(d, r) && reading.within(d, n)) continue;
+    // If one of them has no cells here, the other one has all that lie between.
+    const bool meet = surely_le(n.base, reading.end_of(r), ranges);
+    if (++joined > 1 || !meet || !reading.within(d, r.base, reading.end_of(n))) return false;
   }
   return true;
 }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <set>
 
 #include "ir/core/names.h"
@@ -111,13 +112,24 @@ bool lives_inside(const Kernel& kernel, const std::string& buffer, const ScopePa
   for (auto at = accesses.begin(); at != accesses.end(); ++at) {
     const Access& read = *at;
     if (read.write && !read.reduction) continue;
-    // They are in program order.
-    const bool covered = std::any_of(accesses.begin(), at, [&](const Access& write) {
-      if (!write.write || write.reduction || write.stmt == read.stmt) return false;
+    // They are in program order. Common scopes of a plain write before and the read; none where it is no such write.
+    const auto fixed = [&](const Access& write) -> std::optional<size_t> {
+      if (!write.write || write.reduction || write.stmt == read.stmt) return std::nullopt;
       const auto split =
           std::mismatch(write.scopes.begin(), write.scopes.end(), read.scopes.begin(), read.scopes.end());
-      return covers(kernel, write, read, static_cast<size_t>(split.first - write.scopes.begin()));
+      return static_cast<size_t>(split.first - write.scopes.begin());
+    };
+    bool covered = std::any_of(accesses.begin(), at, [&](const Access& write) {
+      const auto common = fixed(write);
+      return common && covers(kernel, write, read, *common);
     });
+    for (auto first = accesses.begin(); first != at && !covered; ++first) {
+      covered = std::any_of(accesses.begin(), at, [&](const Access& second) {
+        const auto common = fixed(*first);
+        return common && second.stmt != first->stmt && fixed(second) == common &&
+               covers(kernel, *first, second, read, *common);
+      });
+    }
     if (!covered) return refuse("`{}` may be read before the iteration of `{}` wrote it");
   }
   return true;

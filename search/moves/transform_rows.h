@@ -13,6 +13,7 @@ LATHE_MOVE_ROW(tile_scope);
 LATHE_MOVE_ROW(widen_scope);
 LATHE_MOVE_ROW(pad_scope);
 LATHE_MOVE_ROW(fill_scope);
+LATHE_MOVE_ROW(extend_temporary);
 LATHE_MOVE_ROW(level_scope);
 LATHE_MOVE_ROW(bound_scope);
 LATHE_MOVE_ROW(swap_scopes);

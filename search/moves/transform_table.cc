@@ -31,7 +31,7 @@ const std::vector<Transform>& transforms() {
        .picture = "for i < N: for j < E(i): t[i, j] = e  ->  for i < N: for j < E(N - 1): t[i, j] = e\n"
                   "for i < N: for j < E(i): o += t[i, j] * v  ->  for i < N: for z < E(N - 1) - E(i): t[i, E(i) + z] = "
                   "0;\n"
-                  "  for j < E(N - 1): o += t[i, j] * v",
+                  "  for j < E(N - 1): o += t[i, j] * v   (with multiple=T: for j < T*ceildiv(E(N - 1), T))",
        .numeric = kReassociate,
        .preconditions =
            {"nothing else may use what further iterations write",
@@ -133,6 +133,13 @@ const std::vector<Transform>& transforms() {
        .preconditions = {"mode=stage needs a buffer that is not written there"},
        .apply = apply_create_temporary,
        .propose = propose_create_temporary},
+      {.name = "extend_temporary",
+       .args = "buffer dim size as scope",
+       .picture = "for i < N: t[i] = e  ->  for i < N: t[i] = e; for z < T*ceildiv(N, T) - N: t[N + z] = 0",
+       .numeric = kExact,
+       .preconditions = {},
+       .apply = apply_extend_temporary,
+       .propose = propose_extend_temporary},
       {.name = "keep_result",
        .args = "buffer name at=scope",
        .picture = "for s: y[i] = v; f(y[i])  ->  for s: t[i] = v; f(t[i]); y[i] = t[i]",

@@ -51,9 +51,10 @@ class Widening {
   bool reads() const { return reads_; }
   std::string seen_elsewhere() const;
   std::string changes_something();
-  std::string not_to_be_read() const;
+  std::string not_to_be_read();
   bool is_assigned(const Access& read, const std::vector<Expr>& at, const Ranges& ranges) const;
   void write(const std::vector<std::string>& created);
+  std::string reads_unassigned() const;
 
  private:
   const std::string& iterator() const { return site_.scope().iter; }
@@ -71,7 +72,7 @@ class Widening {
   Kernel& kernel_;
   const ScopeSite& site_;
   const size_t over_;       // of site_.outer
-  const int64_t multiple_;  // of which further iterations begin
+  const int64_t multiple_;  // of which further iterations begin, and end where they read
   const Expr extent_;
   static constexpr int64_t kManySteps = 1024;
   bool reads_ = false;
@@ -80,6 +81,7 @@ class Widening {
   double value_ = 0;               // of further cells that are read
   int64_t rise_ = 0;               // of begin and end, from one iteration of the outer scope to the next
   Expr begin_, wide_begin_, wide_extent_;
+  std::vector<std::string> to_be_assigned_;  // what further iterations read, if several nests assign it
 };
 
 // An expression of one load, rounded or not: 0 and -inf stay what they are.
@@ -119,7 +121,8 @@ Status Widening::find_rows() {
   const Ranges inside = ranges_at(kernel_, site_.outer);
   const Expr end = choices_outside(simplify(begin_ + extent_, inside), inside);
   const std::optional<int64_t> first_rise = rise_of(begin_, over()), end_rise = rise_of(end, over());
-  if (!(uses(extent_, over()) || uses(begin_, over())) || !first_rise || !end_rise)
+  const bool varies = uses(extent_, over()) || uses(begin_, over()), ends = reads_ && multiple_ > 1;
+  if (!(varies || ends) || !first_rise || !end_rise)
     return invalid("expected iterations that begin and end later in later ones of `{}`: {}", over(),
                    print_extent(scope));
   for (size_t i = over_ + 1; i < site_.outer.size(); ++i) {
@@ -135,7 +138,15 @@ Status Widening::find_rows() {
   rise_ = std::max(*first_rise, *end_rise);
   wide_begin_ = simplify(floordiv(at_first(begin_), Expr(multiple_)) * Expr(multiple_), ranges);
   if (multiple_ > 1) wide_begin_ = choices_outside(wide_begin_, ranges);
-  wide_extent_ = simplify(choices_outside(simplify(at_last(end), ranges), ranges) - wide_begin_, ranges);
+  Expr wide_end = choices_outside(simplify(at_last(end), ranges), ranges);
+  if (ends) wide_end = choices_outside(simplify(ceildiv(wide_end, Expr(multiple_)) * Expr(multiple_), ranges), ranges);
+  wide_extent_ = simplify(wide_end - wide_begin_, ranges);
+  if (!varies && equal(wide_extent_, extent_))
+    return invalid("expected iterations that end at no multiple of {} yet", multiple_);
+  // Its further cells are those of a last step.
+  Expr& cells = kernel_.find_buffer(rows_[0].first)->dims[rows_[0].second.dim];
+  if (ends && !surely_le(wide_end, cells, ranges))
+    cells = simplify(ceildiv(cells, Expr(multiple_)) * Expr(multiple_), Ranges(kernel_));
   return {};
 }
 
@@ -283,7 +294,7 @@ bool Widening::is_assigned(const Access& read, const std::vector<Expr>& at, cons
   return own == write.scopes.size() - common;
 }
 
-std::string Widening::not_to_be_read() const {
+std::string Widening::not_to_be_read() {
   for (const ScopePath& path : scopes_) {
     const Stmt& scope = *path.back();
     const Expr shifted = wide_begin_ - begin_ + iter(scope.iter);
@@ -298,14 +309,22 @@ std::string Widening::not_to_be_read() const {
       for (size_t i = path.size(); i < a.scopes.size(); ++i) ranges.enter(*a.scopes[i]);
       std::vector<Expr> cell;
       for (const Expr& e : a.index) cell.push_back(simplify(substitute(e, {{scope.iter, shifted}}), ranges));
-      if (!is_row(a.buffer) && !is_input(b.place) && !is_assigned(a, cell, ranges))
-        return fmt::format("`{}` is no input, nor assigned before", a.buffer);
+      const bool given = is_row(a.buffer) || is_input(b.place) || is_assigned(a, cell, ranges);
+      if (!given) to_be_assigned_.push_back(a.buffer);
       for (size_t d = 0; d < a.index.size(); ++d) {
         const Expr& at = cell[d];
         if (surely_le(Expr(0), at, ranges) && surely_le(simplify(at + Expr(1), ranges), b.dims[d], ranges)) continue;
         return fmt::format("`{}` at {}", a.buffer, print(at));
       }
     }
+  }
+  return {};
+}
+
+// Asked when they are wider: whether several nests together have assigned what they read.
+std::string Widening::reads_unassigned() const {
+  for (const std::string& name : to_be_assigned_) {
+    if (!lives_inside(kernel_, name, {}, nullptr)) return fmt::format("`{}` is no input, nor assigned before", name);
   }
   return {};
 }
@@ -322,7 +341,8 @@ void Widening::write(const std::vector<std::string>& created) {
     for_each_node(first, [&](const ExprNode& n) { chosen = chosen || n.op == Op::k_min || n.op == Op::k_max; });
     if (!chosen) count = choices_outside(count, ranges);
     const int64_t steps = interval(site_.outer[over_]->extent, ranges).hi - 1;
-    if (steps < kManySteps && interval(count, ranges).hi > steps * rise_) count = ir::min(Expr(steps * rise_), count);
+    const int64_t most = steps * rise_ + multiple_ - 1;
+    if (steps < kManySteps && interval(count, ranges).hi > most) count = ir::min(Expr(most), count);
     const auto& [buffer, row] = rows_[0];
     std::vector<Expr> index = row.index;
     index[row.dim] = first + iter(name);
@@ -381,7 +401,8 @@ Status apply_widen_scope(TransformResult& result, const Move& move, const Transf
   why = widening.not_to_be_read();
   LATHE_RETURN_IF_ERROR(legality.require(2, why.empty(), why));
   widening.write(created);
-  return {};
+  why = widening.reads_unassigned();
+  return legality.require(2, why.empty(), why);
 }
 
 std::vector<Move> propose_widen_scope(const Kernel& kernel) {
@@ -392,6 +413,7 @@ std::vector<Move> propose_widen_scope(const Kernel& kernel) {
       if (s.kind != Stmt::Kind::scope) continue;
       for (const std::string& name : around) {
         if (uses(s.extent, name)) out.push_back({"widen_scope", {s.iter, name}, {}, {}});
+        if (!is_const_int(s.extent)) out.push_back({"widen_scope", {s.iter, name}, {{"multiple", "2"}}, {}});
       }
       around.push_back(s.iter);
       self(self, s.body);

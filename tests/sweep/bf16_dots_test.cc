@@ -52,14 +52,16 @@ struct Prefill {
   int64_t heads, kept, queries, keys, depth, columns;
   bool causal = true;
   int64_t window = 0;
-  bool symbols = false;
+  std::string symbols = {};  // S: queries and keys are one; S,T: each its own
 };
 
 ops::Graph attention(const Prefill& c, ir::DType values) {
   const auto F = ops::fixed_dim;
   ops::Graph g;
-  const ops::DimDesc queries = c.symbols ? ops::symbol_dim("S", 1, 512, {{c.queries, 1}}) : F(c.queries),
-                     keys = c.symbols ? queries : F(c.keys);
+  const ops::DimDesc queries = c.symbols.empty() ? F(c.queries) : ops::symbol_dim("S", 1, 512, {{c.queries, 1}}),
+                     keys = c.symbols.empty()  ? F(c.keys)
+                            : c.symbols == "S" ? queries
+                                               : ops::symbol_dim("T", 1, 512, {{c.keys, 1}});
   const std::vector<int> in = {ops::add_tensor(g, "q", {F(c.heads), queries, F(c.depth)}, false, ir::DType::bf16),
                                ops::add_tensor(g, "k", {F(c.kept), keys, F(c.depth)}, false, ir::DType::bf16),
                                ops::add_tensor(g, "v", {F(c.kept), keys, F(c.columns)}, false, values)};
@@ -69,7 +71,21 @@ ops::Graph attention(const Prefill& c, ir::DType values) {
   return g;
 }
 
-// Scores in pairs where the depth is even, weights and values in pairs where the number of keys is, too.
+// Sizes of symbols: around tiles, blocks and vectors, and all parities.
+std::vector<SymbolValues> sizes_of(const Prefill& c, bool all) {
+  if (c.symbols.empty()) return {{}};
+  std::vector<SymbolValues> out;
+  for (const int64_t n : all ? std::vector<int64_t>{1, 2, 7, 16, 33, 64, 65} : std::vector<int64_t>{c.queries}) {
+    out.push_back({{"S", n}});
+    if (c.symbols == "S") continue;
+    out.back().emplace_back("T", n + 1);
+    if (all) out.push_back({{"S", n}, {"T", n + 29}});
+    if (all) out.push_back({{"S", n + 1}, {"T", n}});
+  }
+  return out;
+}
+
+// Scores in pairs where the depth is even, weights and values of bf16 in pairs of keys, however many there are.
 TEST(Bf16Dots, ServeAttentionWhereTheCallerAllowsThem) {
   std::vector<Prefill> cases = {{4, 2, 64, 64, 32, 32},
                                 {2, 2, 32, 32, 16, 33},
@@ -81,7 +97,13 @@ TEST(Bf16Dots, ServeAttentionWhereTheCallerAllowsThem) {
                                 {1, 1, 4, 4, 8, 8, false},
                                 {2, 1, 64, 64, 32, 16, true, 20},
                                 {2, 2, 31, 62, 15, 32, false},
-                                {2, 1, 40, 40, 16, 16, true, 0, true}};
+                                {2, 1, 37, 37, 16, 16, false},
+                                {2, 1, 37, 37, 16, 16, true, 5},
+                                {2, 1, 40, 40, 16, 16, true, 0, "S"},
+                                {2, 1, 64, 64, 16, 33, false, 0, "S"},
+                                {2, 2, 64, 64, 16, 16, true, 20, "S"},
+                                {2, 1, 40, 40, 16, 16, true, 0, "S,T"},
+                                {2, 1, 40, 40, 16, 16, false, 0, "S,T"}};
   for (const Prefill& c : cases) {
     for (const ir::DType values : {ir::DType::bf16, ir::DType::f32}) {
       const auto graph = ops::finish(attention(c, values));
@@ -99,16 +121,19 @@ TEST(Bf16Dots, ServeAttentionWhereTheCallerAllowsThem) {
           const search::Problem problem = (*op)->general_problem(0, true, request);
           const bool scores = allows && c.depth % 2 == 0 && level.context->target().has(ir::kCpu_avx512bf16);
           EXPECT_EQ((stage.schedule.numeric & ir::kBf16Dots) != 0, scores) << search::to_text(stage.schedule);
-          const bool weights = scores && values == ir::DType::bf16 && c.keys % 2 == 0 && c.window == 0 &&
-                               (!c.causal || c.queries % 2 == 0) && !c.symbols;
+          const bool weights =
+              scores && values == ir::DType::bf16 && c.window == 0 && (!c.causal || c.symbols != "S,T");
           EXPECT_EQ(!search::redefining_moves(stage.schedule).empty(), weights) << search::to_text(stage.schedule);
           EXPECT_EQ(stage.portable, !test::generates(level.context->target())) << refusal(problem, level);
-          const SymbolValues dims = c.symbols ? SymbolValues{{"S", c.queries}} : SymbolValues{};
-          auto oracle = Oracle::create({problem.kernel, dims, 1, 3, 60'000}, nullptr);
-          ASSERT_TRUE(oracle.ok()) << oracle.status().to_string();
-          const auto verdict = (*oracle)->verify(stage);
-          ASSERT_TRUE(verdict.ok()) << verdict.status().to_string();
-          EXPECT_TRUE(verdict->ok) << verdict->reason;
+          for (const SymbolValues& dims : sizes_of(c, weights)) {
+            auto oracle = Oracle::create({problem.kernel, dims, 1, 3, 60'000}, nullptr);
+            ASSERT_TRUE(oracle.ok()) << oracle.status().to_string();
+            const auto verdict = (*oracle)->verify(stage);
+            ASSERT_TRUE(verdict.ok()) << verdict.status().to_string();
+            std::string at;
+            for (const auto& [name, value] : dims) at += fmt::format(" {} {}", name, value);
+            EXPECT_TRUE(verdict->ok) << verdict->reason << at;
+          }
         }
       }
     }
