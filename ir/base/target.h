@@ -65,8 +65,8 @@ struct Target {
   int pipe_bytes = 64;
   // Cycles that an operation keeps a pipe: 2 where a vector is worked on in two halves.
   int halves() const { return std::max(1, vector_bytes() / pipe_bytes); }
-  // Whether the core's prefetcher alone brings a stream from memory as fast as it comes. Instructions that prefetch then
-  // cost where arithmetic waits for the stream.
+  // Whether the core's prefetcher alone brings a stream from memory as fast as it comes. Where arithmetic waits for the
+  // stream, instructions that prefetch then cost.
   bool prefetches_alone = false;
 
   uint64_t features() const { return isa_features(level) | extra; }

@@ -3,6 +3,7 @@
 //
 //   for j < 16: c += x[j] * (f32(d[b]) * f32(q[j]))   ->   s = f32(d[b]);  for j < 16: c += x[j] * (s * f32(q[j]))
 #include <algorithm>
+#include <cstdint>
 
 #include "ir/analysis/analysis.h"
 #include "ir/analysis/intrinsics.h"
@@ -46,6 +47,20 @@ bool Lowering::makes_weights() {
   return *weights_;
 }
 
+// How many values may wait in registers. Where there are 16, and a product of four bytes is a sequence of instructions
+// with values of its own (dot4_u8s8), sums, weights of several fields and these leave two.
+size_t Lowering::most_hoisted() {
+  if (most_hoisted_) return *most_hoisted_;
+  constexpr size_t kBesideProducts = 2;
+  bool products = false;
+  ir::for_each_stmt(leaf_.body, [&](const Stmt& s) {
+    products |= s.mark == Mark::tensor && s.intrinsic == leaf_op_name(LeafOp::k_dot4_u8s8);
+  });
+  const bool few = products && e_.scarce_masks() && dot4_feature(e_.program().extra) == 0;
+  most_hoisted_ = few ? kBesideProducts : SIZE_MAX;
+  return *most_hoisted_;
+}
+
 // Whether the value is the same at each step of loops over these iterators: elements of operands that the leaf does
 // not write.
 bool Lowering::stays(const Expr& e, const std::vector<std::string>& loops) const {
@@ -63,9 +78,11 @@ void Lowering::hoist(const Expr& e, const std::vector<std::string>& loops) {
   if (!e_.ok() || e->type == ir::DType::i64 || e->type == ir::DType::b8 || e->args.empty() || e->op == Op::k_load)
     return;
   if (stays(e, loops)) {
-    if (!converts(e)) return;
+    if (!converts(e) || hoisted_.size() >= most_hoisted()) return;
     hoists_ = true;
-    if (!only_looks_) value(e);
+    if (only_looks_) return;
+    const int made = value(e);
+    if (std::find(hoisted_.begin(), hoisted_.end(), made) == hoisted_.end()) hoisted_.push_back(made);
     return;
   }
   for (const Expr& a : e->args) hoist(a, loops);

@@ -140,6 +140,7 @@ class Lowering {
 
   // lower_hoist.cc
   bool makes_weights();
+  size_t most_hoisted();
   bool stays(const ir::Expr& e, const std::vector<std::string>& loops) const;
   void hoist(const ir::Expr& e, const std::vector<std::string>& loops);
   void hoist(const Body& list, std::vector<std::string>& loops);
@@ -257,6 +258,8 @@ class Lowering {
       nullptr;                   // the unrolled scope below adds where its copies begin; null: it is the outermost
   std::optional<bool> weights_;  // makes_weights(), once it was asked
   bool hoists_ = false, only_looks_ = false;  // hoist() found something; it computes nothing
+  std::optional<size_t> most_hoisted_;        // most_hoisted(), once it was asked
+  std::vector<int> hoisted_;                  // values that hoist() computed
   int streams_ = 0;                           // of prefetches, so far
   std::vector<int> ahead_;                    // operands prefetched from ahead of what loops read, so far
   bool after_mma_ = false;

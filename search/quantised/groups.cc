@@ -65,6 +65,22 @@ bool known_with(const Groups& g, const std::string& k, int64_t depth) {
   return true;
 }
 
+// Whether bytes of one part are read again by another: a quad's bytes then lie elsewhere than those of the next one.
+bool do_parts_share(const Groups& g, const std::string& k) {
+  if (!g.straight() || g.part == kQuad) return true;
+  Ranges ranges;
+  const std::string kp = k + "_p", kq = k + "_q";
+  ranges.set(kp, {0, g.period / g.part - 1});
+  ranges.set(kq, {0, g.part / kQuad - 1});
+  const Expr byte = substitute(g.weight.byte, {{k, Expr(g.part) * iter(kp) + Expr(kQuad) * iter(kq)}});
+  bool out = false;
+  for_each_node(byte, [&](const ExprNode& load) {
+    if (load.op != Op::k_load) return;
+    for (const Expr& index : load.args) out |= uses(simplify(index, ranges), kq);
+  });
+  return out;
+}
+
 // Short groups share a scale of the activations in pairs.
 int64_t least_unrolled(const Groups& g) { return std::min(g.block, std::max<int64_t>(kLeastScale / g.group, 1)); }
 
@@ -92,7 +108,9 @@ Groups groups_of(const QuantisedParts& p, const Ranges& ranges) {
         for (out.block = 1; out.block <= kMaxGroups; out.block *= 2) {
           if (depth / group % out.block != 0) continue;
           for (out.unrolled = least_unrolled(out); out.unrolled <= out.block; out.unrolled *= 2) {
-            if (known_with(out, k, depth)) return out;
+            if (!known_with(out, k, depth)) continue;
+            out.parts_share = do_parts_share(out, k);
+            return out;
           }
         }
       }

@@ -19,7 +19,8 @@ struct Groups {
   int64_t block = 1;         // groups after which the expressions begin anew
   int64_t unrolled = 1;      // groups of a block that differ in more than their address
   int64_t period = 0;        // weights after which they differ in their address alone
-  int64_t part = 0;          // weights side by side that do; parts of a period share bytes
+  int64_t part = 0;          // weights side by side that do
+  bool parts_share = true;   // bytes, parts of a period do; else quads of a part, in straight code
   ir::GroupedWeight weight;  // of iterators "g" and that of the depth
   int64_t quads() const { return group / kQuad; }
   bool straight() const { return quads() <= kUnrolledQuads; }

@@ -31,13 +31,13 @@ constexpr int64_t kBeside = 4;  // quads of a loop's step, vectors or groups sid
 constexpr int64_t kHurriedRows = 4, kFewRows = 4, kAheadOfTwo = 6144, kAheadOfFew = 8192, kAhead = 16384;  // bytes
 constexpr int64_t kNextRows = 8, kFewFields = 3;  // taller tiles fetch no faster; more streams are lost
 constexpr int64_t kFarPart = 4;  // of L2: beyond it results and what is read like them leave it between panels
-constexpr double kDots = 2, kIssue = 3.5;              // a cycle
+constexpr double kDots = 2, kIssue = 3.5;                   // a cycle
 constexpr double kEnds = 12, kCrowded = 1.5, kStore = 0.1;  // sums that end together; cycles of one more, of a store
-constexpr double kShown = 0.3, kShownNext = 0.1;       // of what waits behind memory, or the reverse
-constexpr double kNextRate = 0.75;                     // of memory's, for lines far from those in use
-constexpr double kNear = 70;                           // bytes a cycle from the second cache, not hidden
-constexpr int64_t kLeastTurns = 5, kMostTurns = 11;    // sums of groups that take turns
-constexpr double kTurnsIssue = 4.6, kTurnsNear = 400;  // what these reach of the two above
+constexpr double kShown = 0.3, kShownNext = 0.1;            // of what waits behind memory, or the reverse
+constexpr double kNextRate = 0.75;                          // of memory's, for lines far from those in use
+constexpr double kNear = 70;                                // bytes a cycle from the second cache, not hidden
+constexpr int64_t kLeastTurns = 5, kMostTurns = 11;         // sums of groups that take turns
+constexpr double kTurnsIssue = 4.6, kTurnsNear = 400;       // what these reach of the two above
 constexpr int64_t kScratchRegisters = 6, kGroupRegisters = 4, kWeightRegisters = 2;  // of what is in the making
 constexpr int64_t kOperationBytes = 8, kMostBytes = 18 << 10;
 
@@ -422,7 +422,7 @@ void DotsSketch::write_tiles(Script& s, const Setting& k) const {
   s.move("tile_scope {} {} tail=exact as kq,kj", rest, kQuad);
   loops.emplace_back("kq");
   if (g_.part < g_.period) {
-    s.move("swap_scopes kp kq");
+    if (g_.parts_share) s.move("swap_scopes kp kq");
     s.move("unroll_scope kp");
   }
   // What is too long for straight code is a loop: periods, or quads some beside each other.

@@ -212,8 +212,7 @@ std::vector<MatmulSketch::Setting> MatmulSketch::simpler(const Setting& standard
   Setting simple = standard;
   simple.depth_sums = 0;
   simple.depth_parts = 1;
-  if (simple.row_lanes != 0)
-    simple = {.tile_rows = std::min(simple.tile_rows, m_), .panel_columns = 2 * t_.lanes};
+  if (simple.row_lanes != 0) simple = {.tile_rows = std::min(simple.tile_rows, m_), .panel_columns = 2 * t_.lanes};
   return {simple};
 }
 

@@ -249,7 +249,7 @@ Result<std::vector<GroupTile>> group_tiles_of(const GeneralKernel& general, cons
     if (t.stages > 0 && many) t.raster = kRaster;
   }
   // The best tile in other forms, so that measuring may judge between them.
-  for (bool GroupTile::*form : {&GroupTile::staged, &GroupTile::persistent}) {
+  for (bool GroupTile::* form : {&GroupTile::staged, &GroupTile::persistent}) {
     if (out.empty() || !(out.front().*form)) continue;
     out.insert(out.begin() + 1, out.front());
     out[1].*form = false;
