@@ -93,15 +93,15 @@ int memory_rate(const ir::Target& target) {
   return server ? ir::Target::kSlowMemory : ir::Target::kFastMemory;
 }
 
-// AMD says whether pipes are 64 bytes wide (FP512). The prefetcher was measured on Zen 4 (family 0x19), which keeps up
-// with memory, and on Zen 5 (0x1A), which does not.
+// AMD says whether pipes are 64 bytes wide (FP512). That the prefetcher keeps up with memory was measured on Zen 4
+// (family 0x19, which Zen 3 shares), that it does not on Zen 5 (0x1A).
 void detect_amd(ir::Target& target) {
   const std::string vendor = vendor_name();
   if (vendor != "AuthenticAMD" && vendor != "HygonGenuine") return;
-  constexpr uint32_t kZen5 = 0x1a;
+  constexpr uint32_t kZen4 = 0x19;
   const uint32_t version = Cpuid(1, 0).reg[0], family = ((version >> 8) & 15) + ((version >> 20) & 255);
   target.pipe_bytes = ((Cpuid(0x8000001au, 0).reg[0] >> 3) & 1) != 0 ? 64 : 32;
-  target.prefetches_alone = family < kZen5;
+  target.prefetches_alone = family == kZen4;
 }
 
 // CPUs the cgroup's quota grants, rounded up; 0 when there is none.

@@ -20,7 +20,7 @@ struct Groups {
   int64_t unrolled = 1;      // groups of a block that differ in more than their address
   int64_t period = 0;        // weights after which they differ in their address alone
   int64_t part = 0;          // weights side by side that do
-  bool parts_share = true;   // bytes, parts of a period do; else quads of a part, in straight code
+  bool parts_share = true;   // parts of a period read the same bytes; else quads of a part may
   ir::GroupedWeight weight;  // of iterators "g" and that of the depth
   int64_t quads() const { return group / kQuad; }
   bool straight() const { return quads() <= kUnrolledQuads; }

@@ -57,6 +57,47 @@ TEST(DotsRecipe, whatever_it_accepts_has_features_and_can_be_built) {
   if (t.has(ir::IsaLevel::avx512)) check_spaces(t.cap(ir::IsaLevel::avx2));
 }
 
+// Whatever the host has: AVX2 with 16 registers, of which a product of four bytes without VNNI takes some.
+TEST(DotsRecipe, sixteen_registers_suffice_without_vnni) {
+  const ir::Target host = jit::host_target();
+  if (!test::generates(host) || !host.has(ir::IsaLevel::avx2)) GTEST_SKIP() << "no code is made for AVX2";
+  const ir::Target t = host.cap(ir::IsaLevel::avx2).without(ir::kCpu_avx_vnni);
+  using ir::DType;
+  struct Weight {
+    const char* format;
+    std::vector<std::pair<DType, std::vector<int64_t>>> fields;  // of 2048 terms and 520 outputs, in groups of 32
+  };
+  const Weight weights[] = {{"q5_k", {{DType::u8, {520, 1408}}}},
+                            {"awq", {{DType::i32, {2048, 65}}, {DType::f16, {64, 520}}, {DType::i32, {64, 65}}}},
+                            {"gptq", {{DType::i32, {256, 520}}, {DType::f16, {64, 520}}, {DType::i32, {64, 65}}}}};
+  LeafCache leaves(LeafCacheOptions{}, nullptr, nullptr);
+  for (const Weight& w : weights) {
+    for (const int64_t rows : {1, 2, 4, 9}) {
+      SCOPED_TRACE(fmt::format("{} of {} rows", w.format, rows));
+      ops::Graph g;
+      std::vector<int> in = {add_tensor(g, "a", {ops::fixed_dim(rows), ops::fixed_dim(2048)})};
+      for (const auto& [type, dims] : w.fields) {
+        std::vector<ops::DimDesc> sizes;
+        for (const int64_t d : dims) sizes.push_back(ops::fixed_dim(d));
+        in.push_back(add_tensor(g, fmt::format("f{}", in.size()), sizes, true, type));
+      }
+      std::vector<ops::Attr> attrs = {{"format", std::string(w.format)}};
+      if (w.fields.size() > 1) attrs.push_back({"group", int64_t{32}});
+      g.outputs = {add_node(g, "quantized_matmul", in, "y", attrs)};
+      const auto graph = ops::finish(g);
+      ASSERT_TRUE(graph.ok()) << graph.status().to_string();
+      search::Problem p;
+      p.kernel = ops::lower(*graph)->kernels[0].kernel;
+      p.allowed |= ir::kQuantisedActivations;
+      p.cold = true;
+      const search::Scheduled scheduled = search::default_scheduled(p, t);
+      EXPECT_EQ(scheduled.schedule.recipe, "dots.1");
+      const auto stage = build_stage(p.kernel, scheduled, t, leaves, {.llvm = false, .portable = false});
+      EXPECT_TRUE(stage.ok()) << stage.status().to_string();
+    }
+  }
+}
+
 // Knobs of the default for so many rows of that format, from memory.
 std::string default_of(const char* machine, const std::string& name) {
   std::ifstream in(LATHE_SOURCE_DIR "/bench/workloads/limits-llm.jsonl");

@@ -1,5 +1,6 @@
 // Rows whose terms are added one after another: right, however long they are. And what is wrong with a row still shows:
 // a column that its sum lacks or has twice, another maximum.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "ir/core/text_form.h"
@@ -14,8 +15,10 @@ namespace {
 
 constexpr int64_t kColumns[] = {64, 127, 333, 1024, 4096, 16384};
 
-const char* const kSoftmax = R"(
-kernel softmax(x: f32[B, N] in, y: f32[B, N] out) family row where B in 1..64, N in 1..16384
+// Rows of powers and their sum, and what is made of both.
+std::string powers(const char* name, const char* result) {
+  return fmt::format(R"(
+kernel {}(x: f32[B, N] in, y: f32[B, N] out) family row where B in 1..64, N in 1..16384
   m: f32[B] heap
   s: f32[B] heap
   for b < B [row]:
@@ -26,23 +29,13 @@ kernel softmax(x: f32[B, N] in, y: f32[B, N] out) family row where B in 1..64, N
     for n1 < N [col]:
       s[b] += exp(x[b, n1] - m[b])
     for n2 < N [col]:
-      y[b, n2] = exp(x[b, n2] - m[b]) / s[b]
-)";
-const char* const kLogSoftmax = R"(
-kernel log_softmax(x: f32[B, N] in, y: f32[B, N] out) family row where B in 1..64, N in 1..16384
-  m: f32[B] heap
-  s: f32[B] heap
-  for b < B [row]:
-    m[b] = -inf
-    for n < N [col]:
-      m[b] fmax= x[b, n]
-    s[b] = 0.0
-    for n1 < N [col]:
-      s[b] += exp(x[b, n1] - m[b])
-    for n2 < N [col]:
-      y[b, n2] = (x[b, n2] - m[b]) - log(s[b])
-)";
-const char* const kRmsNorm = R"(
+      y[b, n2] = {}
+)",
+                     name, result);
+}
+const std::string kSoftmax = powers("softmax", "exp(x[b, n2] - m[b]) / s[b]"),
+                  kLogSoftmax = powers("log_softmax", "(x[b, n2] - m[b]) - log(s[b])");
+const std::string kRmsNorm = R"(
 kernel rms_norm(x: f32[B, N] in, g: f32[N] const, y: f32[B, N] out) family row where B in 1..64, N in 1..16384
   s: f32[B] heap
   for b < B [row]:
@@ -52,7 +45,7 @@ kernel rms_norm(x: f32[B, N] in, g: f32[N] const, y: f32[B, N] out) family row w
     for n2 < N [col]:
       y[b, n2] = x[b, n2] * rsqrt(s[b] / f32(N) + 0.00001) * g[n2]
 )";
-const char* const kLayerNorm = R"(
+const std::string kLayerNorm = R"(
 kernel layer_norm(x: f32[B, N] in, g: f32[N] const, y: f32[B, N] out) family row where B in 1..64, N in 1..16384
   a: f32[B] heap
   m: f32[B] heap
@@ -99,7 +92,7 @@ class RowSums {
 };
 
 TEST(RowSums, OneTermAfterAnotherIsRight) {
-  for (const char* text : {kSoftmax, kLogSoftmax, kRmsNorm, kLayerNorm}) {
+  for (const std::string& text : {kSoftmax, kLogSoftmax, kRmsNorm, kLayerNorm}) {
     RowSums row(text);
     for (const int64_t columns : kColumns) {
       for (const uint64_t seed : {1, 2, 3}) {
@@ -113,7 +106,7 @@ TEST(RowSums, OneTermAfterAnotherIsRight) {
 
 TEST(RowSums, AColumnThatIsMissingOrCountsTwiceShows) {
   const struct {
-    const char *text, *loop, *term;
+    std::string text, loop, term;
   } rows[] = {{kSoftmax, "for n1 < N", "s[b] += exp(x[b, n1] - m[b])"},
               {kLogSoftmax, "for n1 < N", "s[b] += exp(x[b, n1] - m[b])"},
               {kRmsNorm, "for n < N", "s[b] += x[b, n] * x[b, n]"},
@@ -121,8 +114,8 @@ TEST(RowSums, AColumnThatIsMissingOrCountsTwiceShows) {
   for (const auto& row : rows) {
     RowSums f(row.text);
     for (const int64_t columns : kColumns) {
-      EXPECT_FALSE(f.verdict(5, columns, 1, row.loop, std::string(row.loop) + " - 1").ok) << columns << " columns";
-      const std::string iter = std::string(row.loop).substr(4, std::string(row.loop).find(" <") - 4);
+      EXPECT_FALSE(f.verdict(5, columns, 1, row.loop, row.loop + " - 1").ok) << columns << " columns";
+      const std::string iter = row.loop.substr(4, row.loop.find(" <") - 4);
       std::string first = row.term;
       for (size_t at = first.find(", " + iter + "]"); at != std::string::npos; at = first.find(", " + iter + "]"))
         first.replace(at, iter.size() + 3, ", 0]");
@@ -133,7 +126,7 @@ TEST(RowSums, AColumnThatIsMissingOrCountsTwiceShows) {
 }
 
 TEST(RowSums, AnotherMaximumShows) {
-  for (const char* text : {kSoftmax, kLogSoftmax}) {
+  for (const std::string& text : {kSoftmax, kLogSoftmax}) {
     RowSums f(text);
     for (const int64_t rows : {1, 5}) {
       for (const int64_t columns : kColumns) {
@@ -152,7 +145,7 @@ TEST(RowSums, WhatASequenceMayLoseGrowsWithItsLength) {
 }
 
 TEST(RowSums, TheLongestSumIsThatOfTheWholeRow) {
-  const auto longest = [](const char* text, SymbolValues dims) {
+  const auto longest = [](const std::string& text, SymbolValues dims) {
     return SampledKernel::create(ir::parse_kernel(text).value(), dims)->longest_sum();
   };
   EXPECT_EQ(longest(kSoftmax, {{"B", 7}, {"N", 333}}), 333);
