@@ -33,7 +33,7 @@ double normal_value(uint64_t h) {
   return static_cast<double>(sum) * (1.7320508075688772 / 65536.0);
 }
 
-constexpr double kBeyondNormal = 3.75, kMostLimited = 40, kBeyondLimited = 130;
+constexpr double kBeyondNormal = 3.75, kSecondBeyondNormal = 3.625, kMostLimited = 40, kBeyondLimited = 130;
 
 // Neighbours mostly cancel: equal in odd operands, opposite in even ones.
 double wide_value(uint64_t seed, int64_t i, int number, bool limited) {
@@ -46,23 +46,43 @@ double wide_value(uint64_t seed, int64_t i, int number, bool limited) {
   return limited ? std::clamp(signed_v, -kMostLimited, kMostLimited) : signed_v;
 }
 
+// Adding it again and again meets every one of so many numbers before it meets one twice, neighbours far apart: near
+// the golden section of them.
+int64_t spreading_step(int64_t numbers) {
+  const int64_t golden = std::max<int64_t>(numbers * 618 / 1000, 1);
+  for (int64_t off = 0;; ++off) {
+    if (std::gcd(golden + off, numbers) == 1) return golden + off;
+    if (golden > off && std::gcd(golden - off, numbers) == 1) return golden - off;
+  }
+}
+
+struct Largest {
+  double value, second;
+  bool last, twice;
+};
+
 // Stores the largest element of rows: of two rows of three at one end or the other (last: the first of three at the
-// last), or of all rows, spread over the columns; twice: its neighbour is equal. Rows of few elements would be the same
-// everywhere.
+// last), or of all rows, spread over the columns so that none has a second one before each has its first. A neighbour is
+// equal (twice) or, all over the columns, the second largest: behind it (last) or before it, and once more some columns
+// behind, as what follows an equal one; of every other row, the element of the largest magnitude is negative. Rows of few
+// elements would be the same everywhere.
 template <class Store>
-void fill_largest(const OperandShape& shape, double largest, bool last, bool twice, int peaks, Store&& store) {
+void fill_largest(const OperandShape& shape, const Largest& largest, const DataRecipe& recipe, Store&& store) {
   constexpr int64_t kLeastRow = 8;
-  constexpr double kGolden = 0.61803398874989485;  // multiples of it lie far apart, modulo 1
   if (shape.dims.empty() || shape.dims.back() < kLeastRow || shape.strides.back() != 1) return;
-  const int64_t columns = shape.dims.back(), rows = shape.elements / columns;
+  const int64_t columns = shape.dims.back(), rows = shape.elements / columns, spread = spreading_step(columns);
   const int64_t step = shape.dims.size() > 1 ? shape.strides[shape.dims.size() - 2] : columns;
+  const bool all_over = recipe.peaks > 0;
   for (int64_t r = 0; step >= columns && r < rows && r * step + columns <= shape.span; ++r) {
-    const double share = kGolden * static_cast<double>(2 * kMostPeaks * r + 2 * peaks + last);
-    int64_t at = static_cast<int64_t>((share - std::floor(share)) * static_cast<double>(columns));
-    if (peaks == 0) at = (r % 3 == 0) == last ? columns - 1 : 0;
-    if (peaks == 0 && r % 3 == 2) continue;
-    store(r * step + at, largest);
-    if (twice) store(r * step + (at > 0 ? at - 1 : 1), largest);
+    const int64_t number = 2 * recipe.peak_sets * r + 2 * (recipe.peaks - 1) + largest.last;
+    if (!all_over && r % 3 == 2) continue;
+    const int64_t at = all_over ? number % columns * spread % columns : (r % 3 == 0) == largest.last ? columns - 1 : 0;
+    const bool behind = at == 0 || (at + 1 < columns && (largest.twice || largest.last));
+    store(r * step + at, largest.value);
+    if (largest.twice || all_over)
+      store(r * step + (behind ? at + 1 : at - 1), largest.twice ? largest.value : largest.second);
+    if (!largest.twice && all_over) store(r * step + (at + 3 + columns / 8) % columns, largest.second);
+    if ((r + recipe.peaks) % 2 == 1 && all_over) store(r * step + (at + columns - 3) % columns, -largest.value - 1);
   }
 }
 
@@ -74,16 +94,27 @@ void fill_with(const OperandShape& shape, int number, const DataRecipe& recipe, 
     case DataKind::integers:
       for (int64_t i = 0; i < shape.span; ++i)
         store(i, small_integer(mix(seed + static_cast<uint64_t>(i)), recipe.integer_range));
-      fill_largest(shape, static_cast<double>(recipe.integer_range + 1), true, recipe.peaks == 0 || recipe.peaks == 2,
-                   recipe.peaks, store);
+      fill_largest(shape,
+                   {.value = static_cast<double>(recipe.integer_range + 2),
+                    .second = static_cast<double>(recipe.integer_range + 1),
+                    .last = true,
+                    .twice = recipe.peaks == 0 || recipe.peaks == 2},
+                   recipe, store);
       break;
     case DataKind::normal:
-      for (int64_t i = 0; i < shape.span; ++i) store(i, normal_value(mix(seed + static_cast<uint64_t>(i))));
-      fill_largest(shape, kBeyondNormal, false, recipe.peaks == 2, recipe.peaks, store);
+      for (int64_t i = 0; i < shape.span; ++i)
+        store(i, normal_value(mix(seed + static_cast<uint64_t>(i))) + recipe.mean);
+      fill_largest(shape,
+                   {.value = kBeyondNormal + recipe.mean,
+                    .second = kSecondBeyondNormal + recipe.mean,
+                    .last = false,
+                    .twice = recipe.peaks == 2},
+                   recipe, store);
       break;
     case DataKind::wide:
       for (int64_t i = 0; i < shape.span; ++i) store(i, wide_value(seed, i, number, recipe.limited));
-      if (recipe.peaked) fill_largest(shape, kBeyondLimited, true, false, 0, store);
+      if (recipe.peaked)
+        fill_largest(shape, {.value = kBeyondLimited, .second = 0, .last = true, .twice = false}, recipe, store);
       break;
   }
 }
@@ -164,13 +195,6 @@ bool counts_loops(const ir::Kernel& kernel, const std::string& buffer) {
     ir::for_each_node(s.extent, [&](const ir::ExprNode& n) { found |= n.op == ir::Op::k_load && n.name == buffer; });
   });
   return found;
-}
-
-// Adding it again and again meets every one of so many numbers before it meets one twice, neighbours far apart.
-int64_t spreading_step(int64_t numbers) {
-  int64_t step = std::max<int64_t>(numbers * 618 / 1000, 1);
-  while (std::gcd(step, numbers) != 1) ++step;
-  return step;
 }
 
 ir::Status shape_of(const ir::Buffer& b, SymbolValues* symbols, OperandShape* out) {

@@ -44,15 +44,17 @@ std::vector<ArgLayout> arg_layouts(const ir::Kernel& kernel, const std::vector<O
 enum class DataKind : uint8_t { integers, normal, wide };
 const char* data_kind_name(DataKind kind);
 
-inline constexpr int kMostPeaks = 3;
+inline constexpr int kUsualPeaks = 3, kMostPeaks = 8;
 struct DataRecipe {
   DataKind kind = DataKind::integers;
   uint64_t seed = 0;
-  int64_t integer_range = 8;  // integers: -range .. range, seldom 0
-  bool any_integer = false;   // integer operands without a range: all values their type has; else 0 and 1
-  bool limited = false;       // wide: |v| <= 40, for kernels with functions that overflow
-  bool peaked = false;        // wide: most rows have one so large at an end that exp of it less any other overflows
-  int peaks = 0;              // 1 to kMostPeaks: rows have their largest element anywhere, each time elsewhere
+  int64_t integer_range = 8;    // integers: -range .. range, seldom 0
+  bool any_integer = false;     // integer operands without a range: all values their type has; else 0 and 1
+  bool limited = false;         // wide: |v| <= 40, for kernels with functions that overflow
+  bool peaked = false;          // wide: most rows have one so large at an end that exp of it less any other overflows
+  double mean = 0;              // normal: of the elements
+  int peaks = 0;                // 1 to peak_sets: rows have their largest element anywhere, each time elsewhere
+  int peak_sets = kUsualPeaks;  // where rows times twice as many are no fewer than columns, each column has one
 };
 
 // Fills shape.span elements. `number`: position among the parameters.

@@ -28,7 +28,19 @@ constexpr double kRhoAlarm = 4;
 constexpr int kWatchedCalls = 4;                    // of each leaf in each case
 constexpr int64_t kLargeTask = int64_t{192} << 20;  // operands beyond: two data sets are enough
 constexpr int64_t kSmallTask = int64_t{256} << 10;  // operands up to that: two more sets cost little
-constexpr int64_t kTinyTask = int64_t{32} << 10;    // and six
+constexpr int64_t kTinyTask = int64_t{32} << 10;    // and six; choices need more
+
+// Pairs of data sets in which rows have their largest element elsewhere. A choice, unlike a sum, shows a column that is
+// left out or misread only where that column wins: there are so many that each does, where kMostPeaks are enough.
+int peak_sets(const KernelTraits& traits, const std::vector<OperandShape>& shapes) {
+  int64_t sets = traits.decides ? kUsualPeaks + 2 : kUsualPeaks;
+  for (const OperandShape& s : shapes) {
+    if (!traits.decides || !s.has_contents() || s.dims.empty() || s.elements == 0) continue;
+    const int64_t columns = s.dims.back(), rows = s.elements / columns;
+    sets = std::max(sets, (columns + 2 * rows - 1) / (2 * rows));
+  }
+  return static_cast<int>(std::min<int64_t>(sets, kMostPeaks));
+}
 
 // A shape with tails, small where the symbols allow. Empty if none is fixed-free.
 SymbolValues shrunken(const ir::Kernel& kernel, const SymbolValues& dims) {
@@ -126,8 +138,10 @@ Status Oracle::Impl::add_case(const SymbolValues& symbols, DataKind kind, const 
   recipe.peaked = traits.overflows && traits.largest;
   recipe.any_integer = !traits.indirect;
   recipe.peaks = again;
+  recipe.peak_sets = peak_sets(traits, c.shapes);
+  recipe.mean = again > recipe.peak_sets ? 1 : 0;
   // Equal ones. Not for functions: thousands of equal terms are rounded to the same side each, beyond any tolerance.
-  if (!traits.math) recipe.integer_range >>= again;
+  if (!traits.math) recipe.integer_range >>= std::min(again, kUsualPeaks);
   LATHE_RETURN_IF_ERROR(fill_inputs(&c, recipe, first));
   c.seed = recipe.seed;
   cases.push_back(std::move(c));
@@ -146,7 +160,7 @@ Status Oracle::Impl::compute(OracleCase* c) const {
 Status Oracle::Impl::prepare() {
   if (prepared) return {};
   cases.clear();
-  cases.reserve(4 + 2 * kMostPeaks);
+  cases.reserve(5 + 2 * kMostPeaks);
   traits = kernel_traits(task.naive);
   LATHE_RETURN_IF_ERROR(add_case(task.dims, DataKind::integers, nullptr, task.budget));
   int64_t bytes = 0;
@@ -154,11 +168,14 @@ Status Oracle::Impl::prepare() {
   LATHE_RETURN_IF_ERROR(add_case(task.dims, DataKind::normal, &cases[0], task.budget / 2));
   if (bytes <= kLargeTask) LATHE_RETURN_IF_ERROR(add_case(task.dims, DataKind::wide, &cases[0], task.budget / 2));
   // Few rows: what is wrong only where one is larger than the next may be right by chance.
-  const int further = bytes <= kTinyTask ? kMostPeaks : bytes <= kSmallTask ? 1 : 0;
+  const int further = bytes <= kTinyTask ? peak_sets(traits, cases[0].shapes) : bytes <= kSmallTask ? 1 : 0;
   for (int again = 1; again <= further; ++again) {
     LATHE_RETURN_IF_ERROR(add_case(task.dims, DataKind::integers, &cases[0], task.budget / 4, again));
     LATHE_RETURN_IF_ERROR(add_case(task.dims, DataKind::normal, &cases[0], task.budget / 4, again));
   }
+  // Of rows whose mean is near 0, nothing shows that it is not subtracted.
+  if (bytes <= kTinyTask && traits.math && traits.sums)
+    LATHE_RETURN_IF_ERROR(add_case(task.dims, DataKind::normal, &cases[0], task.budget / 4, further + 1));
   const SymbolValues small = shrunken(task.naive, task.dims);
   if (!small.empty() && bytes <= kLargeTask) {
     LATHE_RETURN_IF_ERROR(add_case(small, DataKind::integers, nullptr, task.budget / 2));

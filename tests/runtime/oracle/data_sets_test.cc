@@ -54,7 +54,7 @@ TEST(DataSets, IntegersThatBoundLoopsRiseOverAllThereIs) {
   EXPECT_FALSE(s[2].rises);
   EXPECT_EQ(integers(s[1], DataKind::integers), (std::vector<int32_t>{0, 3, 6, 9, 12}));
   EXPECT_EQ(integers(s[1], DataKind::normal), (std::vector<int32_t>{0, 0, 0, 0, 12}));
-  for (int peaks = 1; peaks <= kMostPeaks; ++peaks) {
+  for (int peaks = 1; peaks <= kUsualPeaks; ++peaks) {
     const std::vector<int32_t> any = integers(s[1], DataKind::normal, peaks);
     EXPECT_TRUE(std::is_sorted(any.begin(), any.end()));
     EXPECT_GE(any.front(), 0);
@@ -92,7 +92,7 @@ TEST(DataSets, LargestElementsStandAtEndsAndAllOver) {
   EXPECT_EQ(first_largest(random, 0), 0);
   EXPECT_EQ(first_largest(random, 1), 39);
   std::set<int64_t> places, of_first_row;
-  for (int peaks = 1; peaks <= kMostPeaks; ++peaks) {
+  for (int peaks = 1; peaks <= kUsualPeaks; ++peaks) {
     for (const DataKind kind : {DataKind::integers, DataKind::normal}) {
       const std::vector<float> data = floats(s, kind, peaks);
       for (int64_t row = 0; row < 12; ++row) places.insert(first_largest(data, row) / 8);
@@ -101,6 +101,32 @@ TEST(DataSets, LargestElementsStandAtEndsAndAllOver) {
   }
   EXPECT_EQ(places.size(), 5u);
   EXPECT_GE(of_first_row.size(), 4u);
+}
+
+TEST(DataSets, EachColumnIsTheLargestWhereSetsSuffice) {
+  for (const int64_t columns : {8, 37, 40, 64, 100}) {
+    for (const int64_t rows : {3, 5, 7}) {
+      OperandShape s;
+      s.dims = {rows, columns};
+      s.strides = {columns, 1};
+      s.elements = s.span = rows * columns;
+      DataRecipe recipe;
+      recipe.peak_sets = static_cast<int>((columns + 2 * rows - 1) / (2 * rows));
+      std::set<int64_t> places;
+      for (recipe.peaks = 1; recipe.peaks <= recipe.peak_sets; ++recipe.peaks) {
+        for (const DataKind kind : {DataKind::integers, DataKind::normal}) {
+          recipe.kind = kind;
+          std::vector<float> data(static_cast<size_t>(s.span));
+          fill_operand(s, 0, recipe, reinterpret_cast<char*>(data.data()));
+          for (int64_t row = 0; row < rows; ++row) {
+            const auto begin = data.begin() + row * columns;
+            places.insert(std::max_element(begin, begin + columns) - begin);
+          }
+        }
+      }
+      EXPECT_GE(std::ssize(places), columns - 1) << rows << " rows of " << columns;
+    }
+  }
 }
 
 TEST(DataSets, ScratchDiffersFromRunToRun) {
