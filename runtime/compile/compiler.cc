@@ -6,6 +6,7 @@
 
 #include "ir/analysis/analysis.h"
 #include "ir/analysis/verifier.h"
+#include "ir/core/layout_steps.h"
 #include "ir/core/names.h"
 #include "ir/core/text_form.h"
 #include "runtime/base/clock.h"
@@ -119,6 +120,8 @@ Result<PackedParam> pack_of(const ir::Buffer& buffer, int param, uint64_t layout
   const ir::Buffer* dst = kernel.find_buffer("dst");
   out.type = dst->type;
   out.dims = dst->dims;
+  for (size_t d = 0; d < out.dims.size() && ir::has_steps(buffer); ++d)
+    out.steps.push_back(ir::stated_step(buffer, d));
   if (policy.packs_later) {
     LeafPolicy later = policy;
     later.portable = true;  // nothing simpler would serve then
@@ -258,11 +261,17 @@ Status launch_pack(const PackedParam& packed, const void* src, void* dst, void* 
 }
 
 Result<int64_t> packed_bytes(const PackedParam& packed, const SymbolValues& symbols) {
-  int64_t elements = 1;
-  for (const ir::Expr& d : packed.dims) {
-    const std::optional<int64_t> size = ir::evaluate(d, symbols);
+  // From the first to the last.
+  int64_t elements = 1, step = 1;
+  for (size_t d = packed.dims.size(); d-- > 0;) {
+    if (d < packed.steps.size() && packed.steps[d] != 0) step = packed.steps[d];
+    const std::optional<int64_t> size = ir::evaluate(packed.dims[d], symbols);
     if (!size) return ir::invalid("a symbol of the packed layout has no value");
-    if (__builtin_mul_overflow(elements, *size, &elements)) return ir::invalid("packed size overflows");
+    if (*size == 0) return 0;
+    int64_t before = 0;
+    if (__builtin_mul_overflow(*size - 1, step, &before) || __builtin_add_overflow(elements, before, &elements) ||
+        __builtin_mul_overflow(*size, step, &step))
+      return ir::invalid("packed size overflows");
   }
   const int64_t bytes = ir::dtype_bytes(packed.type, elements);
   if (bytes == INT64_MAX) return ir::invalid("packed size overflows");

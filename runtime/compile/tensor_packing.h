@@ -1,4 +1,4 @@
-// The packed form of a constant tensor: those of the parameters that read it, one after another. A Kernel reads most
+// The packed form of a constant tensor: those of the parameters that read it (packed_places.h). A Kernel reads most
 // tensors through one parameter; blocks of low bits it reads through one for each field (ops/quant_formats.h).
 #pragma once
 #include "ops/lower.h"
@@ -10,11 +10,12 @@ struct TensorPacking {
   struct Part {
     const PackedParam* packed = nullptr;
     int64_t from = 0;  // bytes from the tensor's first to the parameter's
-    int64_t at = 0;    // bytes into the packed form, a multiple of 64
+    int64_t at = 0;    // bytes into the packed form; a multiple of 64 but between pieces of another part
   };
   std::vector<Part> parts;  // none: it stays as it lies
   uint64_t layout_id = 0;   // equal ids: equal bytes
   int64_t bytes = 0;
+  bool gaps = false;  // between pieces of parts there is room that none fills
 };
 
 // As the stage of the kernel reads it. UNSUPPORTED: some of the tensor's parameters are packed, and others are not.

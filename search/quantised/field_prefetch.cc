@@ -76,8 +76,10 @@ void prefetch_field(Script& s, const QuantisedField& f, const FieldBytes& bytes,
   const std::vector<Access> reads = collect_accesses(s.kernel().body, {}, &f.name);
   if (reads.empty()) return;
   const std::vector<const Stmt*>& scopes = reads[0].scopes;
+  if (how.together && how.tiles > 0 && !largest) return;
   if (largest && how.tiles > 0) {
-    const double panel = per_weight * static_cast<double>(how.depth * how.columns) / 64;
+    const double of_stream = how.together ? bytes.total * how.of_a_weight : per_weight;
+    const double panel = of_stream * static_cast<double>(how.depth * how.columns) / 64;
     return share_next(s, f.name, scopes, panel / static_cast<double>(how.tiles));
   }
   // Weights of an iteration of each scope around the read, from the inside.
@@ -107,7 +109,8 @@ void prefetch_field(Script& s, const QuantisedField& f, const FieldBytes& bytes,
     lines = here;
   }
   if (best.empty()) return;
-  const double share = std::min(1.0, kAheadOfSmall * bytes.of.at(f.name) / bytes.of.at(bytes.largest));
+  const double share =
+      how.together ? 1.0 : std::min(1.0, kAheadOfSmall * bytes.of.at(f.name) / bytes.of.at(bytes.largest));
   const int64_t ahead = 64 * at_least_one(static_cast<double>(how.ahead) * (largest ? 1 : share) / 64);
   if (largest && how.start && !around.empty()) s.move("prefetch {} {} ahead={} lines=1", f.name, around, 2 * ahead);
   s.move("prefetch {} {} ahead={} lines={}", f.name, best, ahead, std::min(at_least_one(lines), kMostLines));

@@ -13,6 +13,7 @@ struct FieldPrefetch {
   int64_t columns = 0;     // that are walked side by side
   int64_t depth = 0;       // weights of a column
   double of_a_weight = 0;  // share of one in all weights
+  bool together = false;   // fields are one stream
 };
 
 // Where the scheduled loops read the field. Tiles run over scope m0. With the largest field also what has an element

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "ir/analysis/analysis.h"
+#include "ir/core/layout_steps.h"
 
 namespace lathe::search {
 
@@ -83,6 +84,51 @@ void pack_field(Script& s, const QuantisedField& field, int64_t columns, int qua
       s.move("swap_dims {} {} {}", field.name, at - 1, at);
       std::swap(now[at - 1], now[at]);
     }
+  }
+}
+
+bool share_blocks(const QuantisedParts& parts, const Kernel& kernel) {
+  if (parts.fields.size() < 2) return false;
+  const QuantisedField& one = parts.fields.front();
+  const auto dims = static_cast<size_t>(one.n_dim) + 2;  // what stands before n, n, blocks
+  const Buffer& a = *kernel.find_buffer(one.name);
+  for (const QuantisedField& f : parts.fields) {
+    const Buffer& b = *kernel.find_buffer(f.name);
+    if (f.n_dim != one.n_dim || b.strides.size() < dims || b.dims.size() < dims) return false;
+    for (size_t d = 0; d < dims; ++d) {
+      const bool known = is_const_int(a.strides[d]) && is_const_int(b.strides[d]) && equal(b.dims[d], a.dims[d]) &&
+                         equal(given_dims(b)[d], a.dims[d]);
+      if (!known || dtype_bytes(given_type(a), a.strides[d]->ival) != dtype_bytes(given_type(b), b.strides[d]->ival))
+        return false;
+    }
+  }
+  return true;
+}
+
+void interleave_fields(Script& s, const QuantisedParts& parts, const std::string& largest) {
+  if (!s.ok() || !share_blocks(parts, s.kernel())) return;
+  const auto buffer = [&](const std::string& name) -> const Buffer& { return *s.kernel().find_buffer(name); };
+  const auto block = static_cast<size_t>(parts.fields.front().n_dim) + 1;  // the position of blocks
+  // Groups of a block, of the largest field and those that have as many: they lie beside each other in turn.
+  const auto groups = [&](const std::string& name) -> int64_t {
+    const Buffer& b = buffer(name);
+    const bool whole = b.layout.size() > block + 2 && b.layout[block + 1].part == LayoutDim::Part::whole;
+    const Expr extent = whole ? b.dims[static_cast<size_t>(b.layout[block + 1].dim)] : Expr(1);
+    return is_const_int(extent) ? extent->ival : 1;
+  };
+  const int64_t count = groups(largest);
+  const auto in_turn = [&](const std::string& name) { return count > 1 && groups(name) == count; };
+  const auto bytes_inside = [&](const std::string& name, size_t d) {
+    return dtype_bytes(buffer(name).type, elements_inside(buffer(name), d));
+  };
+  int64_t group_bytes = 0, block_bytes = 0;
+  for (const QuantisedField& f : parts.fields)
+    (in_turn(f.name) ? group_bytes : block_bytes) += bytes_inside(f.name, block + (in_turn(f.name) ? 1 : 0));
+  block_bytes += count * group_bytes;
+  for (const QuantisedField& f : parts.fields) {
+    const int64_t size = dtype_bytes(buffer(f.name).type);
+    if (in_turn(f.name)) s.move("space_dim {} {} {}", f.name, block + 1, group_bytes / size);
+    s.move("space_dim {} {} {}", f.name, block, block_bytes / size);
   }
 }
 

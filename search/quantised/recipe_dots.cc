@@ -55,7 +55,8 @@ int64_t operations(const Expr& e) {
 class DotsSketch {
  public:
   struct Setting {
-    int64_t tile_rows = 1, panel_columns = 0, streams = 1, prefetch = 0, start = 0, parallel = 0, scale = kLeastScale;
+    int64_t tile_rows = 1, panel_columns = 0, streams = 1, prefetch = 0, start = 0, parallel = 0, scale = kLeastScale,
+            together = 1;
     bool operator==(const Setting&) const = default;
   };
   DotsSketch(const Problem& problem, const Target& target)
@@ -199,6 +200,8 @@ const std::vector<KnobRow<DotsSketch>>& DotsSketch::table() {
       {"scale", "sc",
        "activations that share a scale, where sums of their groups find registers; else those of a group do",
        &Setting::scale, kLeastScale, kMostScale, true, [](S s) { return s.scales(); }},
+      {"together", "il", "1: fields of a block lie beside each other", &Setting::together, 0, 1, true,
+       [](S) { return Values{1, 0}; }},
       {"parallel", "parallel", "1: rows and panels are shared out", &Setting::parallel, 0, 1, true,
        [](S s) { return Values{s.problem_.threads > 1 ? 1 : 0}; }}};
   return kTable;
@@ -447,6 +450,7 @@ void DotsSketch::write_tiles(Script& s, const Setting& k) const {
     });
     pack_field(s, f, k.panel_columns, quads);
   }
+  if (k.together != 0) interleave_fields(s, p_, bytes_.largest);
   std::vector<std::string> pieces = {"1", "_groups", "_quads", "_scale", "_end"};
   if (in_parts(k)) pieces.insert(pieces.end(), {"_parts", "_part_scale"});
   for (const std::string& piece : pieces) {
@@ -468,6 +472,7 @@ void DotsSketch::write_tiles(Script& s, const Setting& k) const {
   FieldPrefetch prefetch{.ahead = k.prefetch > 0 ? k.prefetch : kAhead, .start = k.start != 0, .group = g_.group};
   prefetch.of_a_weight = 1 / static_cast<double>(n_) / static_cast<double>(k_);
   prefetch.columns = columns;
+  prefetch.together = k.together != 0 && share_blocks(p_, problem_.kernel);
   prefetch.depth = k_;
   if (k.prefetch == -1) prefetch.tiles = (m_ + k.tile_rows - 1) / k.tile_rows;
   if (m_ > k.tile_rows && m_ * n_ * 4 > t_.l2_bytes / kFarPart) prefetch.rows = k.tile_rows;

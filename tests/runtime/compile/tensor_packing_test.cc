@@ -6,6 +6,8 @@
 #include <cstring>
 
 #include "ir/core/text_form.h"
+#include "ops/manifest.h"
+#include "search/sketches/recipe.h"
 
 namespace lathe::runtime {
 namespace {
@@ -59,6 +61,75 @@ TEST(TensorPacking, PartsLieOneAfterAnother) {
     }
   }
   EXPECT_TRUE(tensor_packing(k, *stage, 0, {})->parts.empty());
+}
+
+// Of 16 rows a block: 32 bytes of halves, then 256 of nibbles; or room that nobody fills behind them.
+TEST(TensorPacking, PiecesLieBetweenThoseOfOtherParts) {
+  const ops::LoweredKernel k = nibbles();
+  for (const int64_t step : {288, 320}) {
+    LeafCache cache({}, nullptr, nullptr);
+    const auto stage =
+        stage_of(k, cache,
+                 fmt::format("tile_buffer d 0 16\nswap_dims d 1 2\nspace_dim d 1 {}\ntile_buffer q 0 16\n"
+                             "swap_dims q 1 2\nswap_dims q 2 3\nspace_dim q 1 {}\n",
+                             step / 2, step));
+    ASSERT_TRUE(stage.ok()) << stage.status().to_string();
+    const auto packing = tensor_packing(k, *stage, 1, {});
+    ASSERT_TRUE(packing.ok()) << packing.status().to_string();
+    ASSERT_EQ(packing->parts.size(), 2u);
+    EXPECT_EQ(packing->parts[0].at, 0);
+    EXPECT_EQ(packing->parts[1].at, 32);
+    EXPECT_EQ(packing->bytes, 5 * step + 288) << "three panels of two blocks";
+    EXPECT_EQ(packing->gaps, step > 288);
+    std::vector<uint8_t> source(40 * 36), out(static_cast<size_t>(packing->bytes), 0xee);
+    for (size_t i = 0; i < source.size(); ++i) source[i] = static_cast<uint8_t>(i * 31 + i / 36);
+    ASSERT_TRUE(run_pack(*packing, {}, source.data(), out.data(), nullptr).ok());
+    std::vector<uint8_t> expected(out.size(), 0);
+    for (int64_t n = 0; n < 40; ++n) {
+      for (int64_t block = 0; block < 2; ++block) {
+        const int64_t to = (n / 16 * 2 + block) * step, from = 36 * n + 18 * block;
+        for (int64_t i = 0; i < 2; ++i)
+          expected[static_cast<size_t>(to + n % 16 * 2 + i)] = source[static_cast<size_t>(from + i)];
+        for (int64_t i = 0; i < 16; ++i)
+          expected[static_cast<size_t>(to + 32 + i * 16 + n % 16)] = source[static_cast<size_t>(from + 2 + i)];
+      }
+    }
+    EXPECT_EQ(out, expected);
+  }
+}
+
+// Every format of blocks: what a group of weights needs lies together, nothing between it and the next group.
+TEST(TensorPacking, FieldsOfABlockAreOneStream) {
+  const std::pair<const char*, int64_t> kFormats[] = {{"q4_0", 18},  {"q4_1", 20},  {"q5_0", 22},  {"q5_1", 24},
+                                                      {"q8_0", 34},  {"q4_k", 148}, {"q5_k", 180}, {"q6_k", 210}};
+  for (const auto& [format, bytes] : kFormats) {
+    SCOPED_TRACE(format);
+    const int64_t block = bytes > 34 ? 256 : 32;
+    const auto workloads = ops::parse_manifest(fmt::format(
+        R"({{"name":"q","graph":{{"tensors":{{"a":{{"dtype":"f32","dims":[2,512]}},"w":{{"dtype":"u8","dims":[64,{}],)"
+        R"("const":true}}}},"nodes":[{{"op":"quantized_matmul","in":["a","w"],"out":"y","attrs":{{"format":"{}"}}}}],)"
+        R"("outputs":["y"]}},"dims":{{}},"allowed":["reassociate","contract","quantised_activations"]}})"
+        "\n",
+        512 / block * (bytes == 148 ? 144 : bytes == 180 ? 176 : bytes), format));
+    ASSERT_TRUE(workloads.ok()) << workloads.status().to_string();
+    const auto lowered = ops::lower(*ops::finish((*workloads)[0].graph));
+    ASSERT_TRUE(lowered.ok()) << lowered.status().to_string();
+    const ops::LoweredKernel& k = lowered->kernels[0];
+    search::Problem problem;
+    problem.kernel = k.kernel;
+    problem.allowed = (*workloads)[0].allowed;
+    const ir::Target target = ir::bare_target(ir::IsaLevel::avx512);
+    LeafCache cache({}, nullptr, nullptr);
+    const auto stage = build_stage(k.kernel, search::default_scheduled(problem, target), target, cache,
+                                   {.llvm = false, .portable = true});
+    ASSERT_TRUE(stage.ok()) << stage.status().to_string();
+    const auto packing = tensor_packing(k, *stage, 1, {});
+    ASSERT_TRUE(packing.ok()) << packing.status().to_string();
+    EXPECT_FALSE(packing->gaps);
+    EXPECT_EQ(packing->bytes, 64 * (512 / block) * bytes);
+    // All begin in the first block, groups behind what the whole block has.
+    for (const TensorPacking::Part& p : packing->parts) EXPECT_LT(p.at, 32 * bytes);
+  }
 }
 
 TEST(TensorPacking, SomePartsAloneAreRefused) {

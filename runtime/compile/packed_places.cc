@@ -1,0 +1,113 @@
+// See packed_places.h.
+#include "runtime/compile/packed_places.h"
+
+#include <algorithm>
+#include <bit>
+#include <utility>
+
+#include "ir/analysis/analysis.h"
+
+namespace lathe::runtime {
+
+namespace {
+
+constexpr int64_t kAlign = 64;  // of what begins a stretch of its own
+constexpr int64_t kMostPeriod = 1 << 22, kMostPieces = 1 << 12;
+
+}  // namespace
+
+// Its pieces; nowhere yet.
+static ir::Result<PackedPlace> pieces_of(const PackedParam& packed, const SymbolValues& symbols) {
+  PackedPlace out;
+  LATHE_ASSIGN(out.span, packed_bytes(packed, symbols));
+  out.offsets = {0};
+  out.piece = out.period = out.span;
+  const auto outermost = static_cast<size_t>(
+      std::find_if(packed.steps.begin(), packed.steps.end(), [](int64_t step) { return step != 0; }) -
+      packed.steps.begin());
+  out.shares = outermost < packed.steps.size() && out.span > 0;
+  if (!out.shares) return out;
+  const int64_t element = ir::dtype_bytes(packed.type, 1);
+  out.piece = element;
+  int64_t step = 1;
+  for (size_t d = packed.dims.size(); d-- > 0;) {
+    const int64_t size = ir::evaluate(packed.dims[d], symbols).value_or(0);
+    if (packed.steps[d] != 0) step = packed.steps[d];
+    if (d == outermost) out.period = step * element;
+    const size_t before = out.offsets.size();
+    if (d <= outermost) {
+      out.count *= size;
+    } else if (before == 1 && step * element == out.piece) {
+      out.piece *= size;
+    } else if (static_cast<int64_t>(before) * size > kMostPieces) {
+      return ir::unsupported("a packed layout of {} pieces", static_cast<int64_t>(before) * size);
+    } else {
+      for (int64_t i = 1; i < size; ++i) {
+        for (size_t o = 0; o < before; ++o) out.offsets.push_back(out.offsets[o] + i * step * element);
+      }
+    }
+    step *= size;
+  }
+  if (out.period > kMostPeriod) return ir::unsupported("a packed layout with steps of {} bytes", out.period);
+  return out;
+}
+
+ir::Result<PackedPlaces> PackedPlaces::of(const std::vector<const PackedParam*>& packed, const SymbolValues& symbols) {
+  PackedPlaces out;
+  for (const PackedParam* p : packed) {
+    LATHE_ASSIGN(PackedPlace place, pieces_of(*p, symbols));
+    out.places.push_back(std::move(place));
+  }
+  // What has few pieces in a period is read once, and first; small pieces before large ones: caches follow what goes on
+  // upwards.
+  std::vector<PackedPlace*> order;
+  for (PackedPlace& place : out.places) order.push_back(&place);
+  std::stable_sort(order.begin(), order.end(), [](const PackedPlace* a, const PackedPlace* b) {
+    const auto rank = [](const PackedPlace& p) {
+      return p.shares ? std::pair(static_cast<int64_t>(p.offsets.size()), p.piece) : std::pair<int64_t, int64_t>();
+    };
+    return rank(*a) < rank(*b);
+  });
+  for (PackedPlace* place : order) LATHE_RETURN_IF_ERROR(out.place(place));
+  out.close();
+  return out;
+}
+
+void PackedPlaces::close() {
+  gaps |= std::find(used_.begin(), used_.end(), false) != used_.end();
+  used_.clear();
+}
+
+ir::Status PackedPlaces::place(PackedPlace* p) {
+  const int64_t last = *std::max_element(p->offsets.begin(), p->offsets.end()) + p->piece;
+  // The first place between the pieces of those before.
+  const auto is_free = [&](int64_t at) {
+    return std::all_of(p->offsets.begin(), p->offsets.end(), [&](int64_t o) {
+      const auto from = used_.begin() + at + o;
+      return std::find(from, from + p->piece, true) == from + p->piece;
+    });
+  };
+  const int64_t unit = int64_t{1} << std::countr_zero(static_cast<uint64_t>(p->piece | kAlign));
+  int64_t at = 0;
+  bool between = p->shares && static_cast<int64_t>(used_.size()) == p->period && count_ == p->count;
+  while (between && at + last <= p->period && !is_free(at)) at += unit;
+  between = between && at + last <= p->period;
+  if (!between) {
+    close();
+    first_ = (bytes + kAlign - 1) / kAlign * kAlign;
+    at = 0;
+    count_ = p->count;
+    if (p->shares) used_.assign(static_cast<size_t>(p->period), false);
+  }
+  p->at = first_ + at;
+  for (const int64_t o : p->offsets) {
+    if (p->shares) std::fill_n(used_.begin() + at + o, p->piece, true);
+  }
+  int64_t end = 0;
+  if (__builtin_add_overflow(p->at, p->span, &end) || end > INT64_MAX - kAlign)
+    return ir::invalid("packed size overflows");
+  bytes = std::max(bytes, end);
+  return {};
+}
+
+}  // namespace lathe::runtime

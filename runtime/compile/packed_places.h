@@ -1,0 +1,35 @@
+// Where packed parameters lie in one stretch of memory: one after another, but those whose layout has steps
+// (ir/core/layout_steps.h) in the room that others with the same outermost step leave, where that is wide enough.
+#pragma once
+#include <vector>
+
+#include "runtime/compile/compiler.h"
+
+namespace lathe::runtime {
+
+// Pieces of bytes at the same offsets in each of `count` periods.
+struct PackedPlace {
+  int64_t at = 0, span = 0;  // the first byte, and bytes to the last one
+  int64_t count = 1, period = 0;
+  int64_t piece = 0;
+  std::vector<int64_t> offsets;  // from the beginning of a period
+  bool shares = false;           // its periods have room between pieces
+};
+
+struct PackedPlaces {
+ public:
+  // In the order of the parameters. Errors as of packed_bytes().
+  static ir::Result<PackedPlaces> of(const std::vector<const PackedParam*>& packed, const SymbolValues& symbols);
+  std::vector<PackedPlace> places;
+  int64_t bytes = 0;
+  bool gaps = false;  // periods have room that nothing fills
+
+ private:
+  ir::Status place(PackedPlace* place);
+  void close();
+
+  int64_t first_ = 0, count_ = 0;
+  std::vector<bool> used_;  // bytes of a period that others may share
+};
+
+}  // namespace lathe::runtime
