@@ -6,12 +6,12 @@
 
 #include "ir/analysis/analysis.h"
 #include "ir/analysis/verifier.h"
-#include "ir/core/layout_steps.h"
 #include "ir/core/names.h"
 #include "ir/core/text_form.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/leaf_error.h"
 #include "runtime/compile/dump.h"
+#include "runtime/compile/packed_places.h"
 #include "search/cut/cut.h"
 #include "search/cut/safe_kernel.h"
 
@@ -120,8 +120,7 @@ Result<PackedParam> pack_of(const ir::Buffer& buffer, int param, uint64_t layout
   const ir::Buffer* dst = kernel.find_buffer("dst");
   out.type = dst->type;
   out.dims = dst->dims;
-  for (size_t d = 0; d < out.dims.size() && ir::has_steps(buffer); ++d)
-    out.steps.push_back(ir::stated_step(buffer, d));
+  out.strides = dst->strides;
   if (policy.packs_later) {
     LeafPolicy later = policy;
     later.portable = true;  // nothing simpler would serve then
@@ -261,16 +260,12 @@ Status launch_pack(const PackedParam& packed, const void* src, void* dst, void* 
 }
 
 Result<int64_t> packed_bytes(const PackedParam& packed, const SymbolValues& symbols) {
-  // From the first to the last.
-  int64_t elements = 1, step = 1;
-  for (size_t d = packed.dims.size(); d-- > 0;) {
-    if (d < packed.steps.size() && packed.steps[d] != 0) step = packed.steps[d];
-    const std::optional<int64_t> size = ir::evaluate(packed.dims[d], symbols);
-    if (!size) return ir::invalid("a symbol of the packed layout has no value");
-    if (*size == 0) return 0;
+  LATHE_ASSIGN(const std::vector<PackedDim> dims, packed_dims(packed, symbols));
+  int64_t elements = 1;  // from the first to the last
+  for (const PackedDim& d : dims) {
     int64_t before = 0;
-    if (__builtin_mul_overflow(*size - 1, step, &before) || __builtin_add_overflow(elements, before, &elements) ||
-        __builtin_mul_overflow(*size, step, &step))
+    if (d.size == 0) return 0;
+    if (__builtin_mul_overflow(d.size - 1, d.step, &before) || __builtin_add_overflow(elements, before, &elements))
       return ir::invalid("packed size overflows");
   }
   const int64_t bytes = ir::dtype_bytes(packed.type, elements);

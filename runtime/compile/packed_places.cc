@@ -16,37 +16,50 @@ constexpr int64_t kMostPeriod = 1 << 22, kMostPieces = 1 << 12;
 
 }  // namespace
 
+ir::Result<std::vector<PackedDim>> packed_dims(const PackedParam& packed, const SymbolValues& symbols) {
+  std::vector<PackedDim> out(packed.dims.size());
+  int64_t step = 1;
+  for (size_t d = out.size(); d-- > 0;) {
+    const std::optional<int64_t> size = ir::evaluate(packed.dims[d], symbols);
+    std::optional<int64_t> stated = step;
+    if (!packed.strides.empty()) stated = ir::evaluate(packed.strides[d], symbols);
+    if (!size || !stated) return ir::invalid("a symbol of the packed layout has no value");
+    out[d] = {*size, *stated};
+    if (__builtin_mul_overflow(std::max<int64_t>(*size, 1), *stated, &step))
+      return ir::invalid("packed size overflows");
+  }
+  return out;
+}
+
 // Its pieces; nowhere yet.
 static ir::Result<PackedPlace> pieces_of(const PackedParam& packed, const SymbolValues& symbols) {
   PackedPlace out;
   LATHE_ASSIGN(out.span, packed_bytes(packed, symbols));
+  LATHE_ASSIGN(const std::vector<PackedDim> dims, packed_dims(packed, symbols));
   out.offsets = {0};
   out.piece = out.period = out.span;
-  const auto outermost = static_cast<size_t>(
-      std::find_if(packed.steps.begin(), packed.steps.end(), [](int64_t step) { return step != 0; }) -
-      packed.steps.begin());
-  out.shares = outermost < packed.steps.size() && out.span > 0;
+  const auto apart = [&](size_t d) {
+    return dims[d].step != (d + 1 == dims.size() ? 1 : dims[d + 1].size * dims[d + 1].step);
+  };
+  size_t outermost = 0;
+  while (outermost < dims.size() && !apart(outermost)) ++outermost;
+  out.shares = outermost < dims.size() && out.span > 0;
   if (!out.shares) return out;
   const int64_t element = ir::dtype_bytes(packed.type, 1);
+  out.period = dims[outermost].step * element;
+  for (size_t d = 0; d <= outermost; ++d) out.count *= dims[d].size;
   out.piece = element;
-  int64_t step = 1;
-  for (size_t d = packed.dims.size(); d-- > 0;) {
-    const int64_t size = ir::evaluate(packed.dims[d], symbols).value_or(0);
-    if (packed.steps[d] != 0) step = packed.steps[d];
-    if (d == outermost) out.period = step * element;
+  for (size_t d = dims.size(); d-- > outermost + 1;) {
     const size_t before = out.offsets.size();
-    if (d <= outermost) {
-      out.count *= size;
-    } else if (before == 1 && step * element == out.piece) {
-      out.piece *= size;
-    } else if (static_cast<int64_t>(before) * size > kMostPieces) {
-      return ir::unsupported("a packed layout of {} pieces", static_cast<int64_t>(before) * size);
+    if (before == 1 && dims[d].step * element == out.piece) {
+      out.piece *= dims[d].size;
+    } else if (static_cast<int64_t>(before) * dims[d].size > kMostPieces) {
+      return ir::unsupported("a packed layout of {} pieces", static_cast<int64_t>(before) * dims[d].size);
     } else {
-      for (int64_t i = 1; i < size; ++i) {
-        for (size_t o = 0; o < before; ++o) out.offsets.push_back(out.offsets[o] + i * step * element);
+      for (int64_t i = 1; i < dims[d].size; ++i) {
+        for (size_t o = 0; o < before; ++o) out.offsets.push_back(out.offsets[o] + i * dims[d].step * element);
       }
     }
-    step *= size;
   }
   if (out.period > kMostPeriod) return ir::unsupported("a packed layout with steps of {} bytes", out.period);
   return out;
@@ -95,6 +108,7 @@ ir::Status PackedPlaces::place(PackedPlace* p) {
   if (!between) {
     close();
     first_ = (bytes + kAlign - 1) / kAlign * kAlign;
+    gaps |= first_ != bytes;
     at = 0;
     count_ = p->count;
     if (p->shares) used_.assign(static_cast<size_t>(p->period), false);

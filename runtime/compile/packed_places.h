@@ -7,6 +7,13 @@
 
 namespace lathe::runtime {
 
+// A physical dimension of a packed form: elements from one to the next.
+struct PackedDim {
+  int64_t size = 0, step = 0;
+};
+// Outermost first. INVALID: a symbol has no value, or a size overflows.
+ir::Result<std::vector<PackedDim>> packed_dims(const PackedParam& packed, const SymbolValues& symbols);
+
 // Pieces of bytes at the same offsets in each of `count` periods.
 struct PackedPlace {
   int64_t at = 0, span = 0;  // the first byte, and bytes to the last one
@@ -22,7 +29,7 @@ struct PackedPlaces {
   static ir::Result<PackedPlaces> of(const std::vector<const PackedParam*>& packed, const SymbolValues& symbols);
   std::vector<PackedPlace> places;
   int64_t bytes = 0;
-  bool gaps = false;  // periods have room that nothing fills
+  bool gaps = false;  // there is room that nothing fills
 
  private:
   ir::Status place(PackedPlace* place);

@@ -46,24 +46,15 @@ ir::Result<TensorPacking> tensor_packing(const ops::LoweredKernel& kernel, const
   LATHE_ASSIGN(const PackedPlaces places, PackedPlaces::of(all, symbols));
   for (size_t i = 0; i < all.size(); ++i) out.parts[i].at = places.places[i].at;
   out.bytes = places.bytes;
-  out.gaps = places.gaps;
   return out;
 }
 
 ir::Status run_pack(const TensorPacking& packing, const SymbolValues& symbols, const void* src, void* dst,
                     TaskArena* arena) {
-  std::vector<std::pair<int64_t, int64_t>> filled = {{packing.bytes, packing.bytes}};
-  for (const TensorPacking::Part& p : packing.parts) {
-    LATHE_ASSIGN(const int64_t bytes, packed_bytes(*p.packed, symbols));
-    filled.emplace_back(p.at, p.at + bytes);
-  }
-  std::sort(filled.begin(), filled.end());
-  int64_t end = 0;
-  for (const auto& [from, to] : filled) {
-    if (from > end) std::memset(static_cast<char*>(dst) + end, 0, static_cast<size_t>(from - end));
-    end = std::max(end, to);
-  }
-  if (packing.gaps) std::memset(dst, 0, static_cast<size_t>(packing.bytes));
+  std::vector<const PackedParam*> all;
+  for (const TensorPacking::Part& p : packing.parts) all.push_back(p.packed);
+  LATHE_ASSIGN(const PackedPlaces places, PackedPlaces::of(all, symbols));
+  if (places.gaps) std::memset(dst, 0, static_cast<size_t>(packing.bytes));
   for (const TensorPacking::Part& p : packing.parts) {
     LATHE_RETURN_IF_ERROR(run_pack(*p.packed, symbols, {}, static_cast<const char*>(src) + p.from,
                                    static_cast<char*>(dst) + p.at, arena));

@@ -74,7 +74,7 @@ struct RotatingOperands::Impl {
     std::vector<Where> args;
   };
   std::vector<BoundStage> stages;
-  uint64_t together = 0;  // the layouts with steps that the pages are filled for; 0: none
+  uint64_t together = 0;  // the layouts with room for each other that the pages are filled for; 0: none
   Pages workspace;
   int64_t workspace_bytes = 0;
   ThreadTeam* team = nullptr;
@@ -135,12 +135,13 @@ void RotatingOperands::Impl::copy_first(const Operand& o, int64_t first, int64_t
     std::memcpy(o.pages.data() + done, o.pages.data(), static_cast<size_t>(std::min(done, bytes - done)));
 }
 
-// Packed parameters with steps of their own are all in the pages of the first of them.
+// Packed parameters with room for each other are all in the pages of the first of them.
 ir::Status RotatingOperands::Impl::place_together(const Stage& stage, std::vector<Where>* args) {
   std::vector<const PackedParam*> packed;
   uint64_t layouts = 0;
   for (const PackedParam& p : stage.packed) {
-    if (p.steps.empty()) continue;
+    LATHE_ASSIGN(const PackedPlaces alone, PackedPlaces::of({&p}, symbols));
+    if (!alone.places[0].shares) continue;
     packed.push_back(&p);
     layouts = ir::hash_bytes(&p.layout_id, sizeof(uint64_t), layouts);
   }
@@ -219,7 +220,7 @@ ir::Result<int> RotatingOperands::add(const Stage& stage) {
   for (size_t i = 0; i < args.size(); ++i) args[i].operand = i;
   LATHE_RETURN_IF_ERROR(m.place_together(stage, &args));
   for (const PackedParam& p : stage.packed) {
-    if (!p.steps.empty()) continue;
+    if (args[static_cast<size_t>(p.param)].operand != static_cast<size_t>(p.param)) continue;
     LATHE_ASSIGN(const int64_t packed, packed_bytes(p, m.symbols));
     if (packed > m.operands[static_cast<size_t>(p.param)].bytes)
       LATHE_RETURN_IF_ERROR(m.reserve(static_cast<size_t>(p.param), packed));
