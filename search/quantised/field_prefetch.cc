@@ -67,6 +67,14 @@ void share_results(Script& s, const std::string& field, double results) {
 
 }  // namespace
 
+int64_t usual_distance(const Target& target, int64_t rows, bool together) {
+  constexpr int64_t kTwoRows = 2, kFewRows = 4, kOfTwo = 6144, kOfFew = 8192;
+  constexpr int64_t kStreamOfFew = 2048, kStream = 4096;  // where one stream is all, and the core fetches most of it
+  if (rows <= kTwoRows) return target.prefetches_alone ? 0 : kOfTwo;
+  if (together && target.prefetches_alone) return rows <= kFewRows ? kStreamOfFew : kStream;
+  return rows <= kFewRows ? kOfFew : kFarAhead;
+}
+
 // Each field about as far ahead in time, in the innermost scope that reads whole lines of its own: bursts would wait
 // for each other. Few lines come in a short one, which leaves the core's prefetcher to the large streams.
 void prefetch_field(Script& s, const QuantisedField& f, const FieldBytes& bytes, const FieldPrefetch& how) {
@@ -103,7 +111,7 @@ void prefetch_field(Script& s, const QuantisedField& f, const FieldBytes& bytes,
     // Where the same lines are read again, as bits of other weights, a short burst beats prefetching them again.
     if (!steps && lines > kLongestBurst) continue;
     if (!steps || (here < 1 && !best.empty())) break;
-    if (!best.empty() && lines <= kShortBurst && !largest) break;
+    if (!best.empty() && lines <= kShortBurst && !largest && !how.together) break;
     around = best;
     best = scope.iter;
     lines = here;

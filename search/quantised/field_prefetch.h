@@ -4,6 +4,10 @@
 
 namespace lathe::search {
 
+inline constexpr int64_t kFarAhead = 16384;  // bytes
+// Bytes that tiles of so many rows fetch ahead by default; 0: the core's prefetcher keeps up.
+int64_t usual_distance(const ir::Target& target, int64_t rows, bool together);
+
 struct FieldPrefetch {
   int64_t ahead = 0;       // bytes of the largest field
   bool start = false;      // a line of each step of the largest field also twice as far

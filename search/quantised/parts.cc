@@ -87,7 +87,13 @@ void pack_field(Script& s, const QuantisedField& field, int64_t columns, int qua
   }
 }
 
-bool share_blocks(const QuantisedParts& parts, const Kernel& kernel) {
+// Groups of a block that the field has a dimension for.
+static int64_t groups_in(const QuantisedField& f, const Buffer& b) {
+  const auto block = static_cast<size_t>(f.n_dim) + 1;
+  return b.dims.size() > block + 2 && is_const_int(b.dims[block + 1]) ? b.dims[block + 1]->ival : 1;
+}
+
+bool lie_in_turn(const QuantisedParts& parts, const Kernel& kernel, const std::string& largest, int64_t group) {
   if (parts.fields.size() < 2) return false;
   const QuantisedField& one = parts.fields.front();
   const auto dims = static_cast<size_t>(one.n_dim) + 2;  // what stands before n, n, blocks
@@ -101,34 +107,36 @@ bool share_blocks(const QuantisedParts& parts, const Kernel& kernel) {
       if (!known || dtype_bytes(given_type(a), a.strides[d]->ival) != dtype_bytes(given_type(b), b.strides[d]->ival))
         return false;
     }
+    const Expr& depth = parts.k->extent;
+    if (f.name == largest && !equal(simplify(a.dims[dims - 1] * Expr(groups_in(f, b) * group)), depth)) return false;
   }
   return true;
 }
 
 void interleave_fields(Script& s, const QuantisedParts& parts, const std::string& largest) {
-  if (!s.ok() || !share_blocks(parts, s.kernel())) return;
-  const auto buffer = [&](const std::string& name) -> const Buffer& { return *s.kernel().find_buffer(name); };
+  if (!s.ok()) return;
   const auto block = static_cast<size_t>(parts.fields.front().n_dim) + 1;  // the position of blocks
-  // Groups of a block, of the largest field and those that have as many: they lie beside each other in turn.
-  const auto groups = [&](const std::string& name) -> int64_t {
-    const Buffer& b = buffer(name);
-    const bool whole = b.layout.size() > block + 2 && b.layout[block + 1].part == LayoutDim::Part::whole;
-    const Expr extent = whole ? b.dims[static_cast<size_t>(b.layout[block + 1].dim)] : Expr(1);
-    return is_const_int(extent) ? extent->ival : 1;
-  };
-  const int64_t count = groups(largest);
-  const auto in_turn = [&](const std::string& name) { return count > 1 && groups(name) == count; };
-  const auto bytes_inside = [&](const std::string& name, size_t d) {
-    return dtype_bytes(buffer(name).type, elements_inside(buffer(name), d));
-  };
-  int64_t group_bytes = 0, block_bytes = 0;
-  for (const QuantisedField& f : parts.fields)
-    (in_turn(f.name) ? group_bytes : block_bytes) += bytes_inside(f.name, block + (in_turn(f.name) ? 1 : 0));
-  block_bytes += count * group_bytes;
+  int64_t count = 1;
   for (const QuantisedField& f : parts.fields) {
-    const int64_t size = dtype_bytes(buffer(f.name).type);
-    if (in_turn(f.name)) s.move("space_dim {} {} {}", f.name, block + 1, group_bytes / size);
-    s.move("space_dim {} {} {}", f.name, block, block_bytes / size);
+    if (f.name == largest) count = groups_in(f, *s.kernel().find_buffer(f.name));
+  }
+  struct Piece {
+    const QuantisedField& field;
+    bool of_group;
+    int64_t element;
+  };
+  std::vector<Piece> pieces;
+  int64_t group_bytes = 0, block_bytes = 0;
+  for (const QuantisedField& f : parts.fields) {
+    const Buffer& b = *s.kernel().find_buffer(f.name);
+    const bool of_group = count > 1 && groups_in(f, b) == count;
+    pieces.push_back({f, of_group, dtype_bytes(b.type)});
+    (of_group ? group_bytes : block_bytes) += dtype_bytes(b.type, elements_inside(b, block + (of_group ? 1 : 0)));
+  }
+  block_bytes += count * group_bytes;
+  for (const Piece& p : pieces) {
+    if (p.of_group) s.move("space_dim {} {} {}", p.field.name, block + 1, group_bytes / p.element);
+    s.move("space_dim {} {} {}", p.field.name, block, block_bytes / p.element);
   }
 }
 

@@ -28,7 +28,7 @@ using namespace ir;  // NOLINT: this file is all IR
 namespace {
 
 constexpr int64_t kBeside = 4;  // quads of a loop's step, vectors or groups side by side
-constexpr int64_t kHurriedRows = 4, kFewRows = 4, kAheadOfTwo = 6144, kAheadOfFew = 8192, kAhead = 16384;  // bytes
+constexpr int64_t kHurriedRows = 4, kFewRows = 4;
 constexpr int64_t kNextRows = 8, kFewFields = 3;  // taller tiles fetch no faster; more streams are lost
 constexpr int64_t kFarPart = 4;  // of L2: beyond it results and what is read like them leave it between panels
 constexpr double kDots = 2, kIssue = 3.5;                   // a cycle
@@ -41,22 +41,12 @@ constexpr double kTurnsIssue = 4.6, kTurnsNear = 400;       // what these reach 
 constexpr int64_t kScratchRegisters = 6, kGroupRegisters = 4, kWeightRegisters = 2;  // of what is in the making
 constexpr int64_t kOperationBytes = 8, kMostBytes = 18 << 10;
 
-int64_t operations(const Expr& e) {
-  if (!e) return 0;
-  if (e->op == Op::k_load) return 1;
-  if (e->type == DType::i64 || e->args.empty()) return 0;
-  int64_t n = e->op == Op::k_cast ? 0 : 1;
-  for (const Expr& a : e->args) n += operations(a);
-  return n;
-}
-
 }  // namespace
 
 class DotsSketch {
  public:
   struct Setting {
-    int64_t tile_rows = 1, panel_columns = 0, streams = 1, prefetch = 0, start = 0, parallel = 0, scale = kLeastScale,
-            together = 1;
+    int64_t tile_rows = 1, panel_columns = 0, streams = 1, prefetch = 0, start = 0, parallel = 0, scale = kLeastScale;
     bool operator==(const Setting&) const = default;
   };
   DotsSketch(const Problem& problem, const Target& target)
@@ -67,7 +57,8 @@ class DotsSketch {
         m_(extent_at(p_.m->extent, problem)),
         n_(extent_at(p_.n->extent, problem)),
         k_(p_.k->extent->ival),
-        bytes_(field_bytes(p_, problem)) {}
+        bytes_(field_bytes(p_, problem)),
+        together_(lie_in_turn(p_, problem.kernel, bytes_.largest, g_.group)) {}
 
   static bool matches(const Problem& problem) {
     if ((problem.allowed & kQuantisedActivations) == 0 || problem.kernel.family != "quantised") return false;
@@ -168,6 +159,7 @@ class DotsSketch {
   const Groups g_;
   const int64_t m_, n_, k_;
   const FieldBytes bytes_;
+  const bool together_;  // fields are one packed stream
 };
 
 const std::vector<KnobRow<DotsSketch>>& DotsSketch::table() {
@@ -200,8 +192,6 @@ const std::vector<KnobRow<DotsSketch>>& DotsSketch::table() {
       {"scale", "sc",
        "activations that share a scale, where sums of their groups find registers; else those of a group do",
        &Setting::scale, kLeastScale, kMostScale, true, [](S s) { return s.scales(); }},
-      {"together", "il", "1: fields of a block lie beside each other", &Setting::together, 0, 1, true,
-       [](S) { return Values{1, 0}; }},
       {"parallel", "parallel", "1: rows and panels are shared out", &Setting::parallel, 0, 1, true,
        [](S s) { return Values{s.problem_.threads > 1 ? 1 : 0}; }}};
   return kTable;
@@ -298,7 +288,7 @@ std::optional<DotsSketch::Setting> DotsSketch::standard() const {
   });
   if (!best || !problem_.cold || best->prefetch != 0) return best;
   const bool few = m_ <= best->tile_rows && best->tile_rows <= kFewRows;
-  best->prefetch = !few ? kAhead : m_ > 2 ? kAheadOfFew : t_.prefetches_alone ? 0 : kAheadOfTwo;
+  best->prefetch = usual_distance(t_, few ? m_ : kAnySize, together_);
   // It gains where a byte has up to two products, and costs where it has more.
   const bool starts = few && few_fields && !t_.prefetches_alone;
   best->start = starts && static_cast<double>(m_ * n_ * k_) <= 2 * bytes_.of.at(bytes_.largest) ? 1 : 0;
@@ -450,7 +440,7 @@ void DotsSketch::write_tiles(Script& s, const Setting& k) const {
     });
     pack_field(s, f, k.panel_columns, quads);
   }
-  if (k.together != 0) interleave_fields(s, p_, bytes_.largest);
+  if (together_) interleave_fields(s, p_, bytes_.largest);
   std::vector<std::string> pieces = {"1", "_groups", "_quads", "_scale", "_end"};
   if (in_parts(k)) pieces.insert(pieces.end(), {"_parts", "_part_scale"});
   for (const std::string& piece : pieces) {
@@ -469,10 +459,10 @@ void DotsSketch::write_tiles(Script& s, const Setting& k) const {
   s.move("{} {} m0", sums_fit(k) ? "move_to_register" : "move_to_stack", sums);
   if (in_parts(k)) s.move("move_to_register {} {}", sums_of_part, part);
   s.move("move_to_register {} {}", integers, group);
-  FieldPrefetch prefetch{.ahead = k.prefetch > 0 ? k.prefetch : kAhead, .start = k.start != 0, .group = g_.group};
+  FieldPrefetch prefetch{.ahead = k.prefetch > 0 ? k.prefetch : kFarAhead, .start = k.start != 0, .group = g_.group};
   prefetch.of_a_weight = 1 / static_cast<double>(n_) / static_cast<double>(k_);
   prefetch.columns = columns;
-  prefetch.together = k.together != 0 && share_blocks(p_, problem_.kernel);
+  prefetch.together = together_;
   prefetch.depth = k_;
   if (k.prefetch == -1) prefetch.tiles = (m_ + k.tile_rows - 1) / k.tile_rows;
   if (m_ > k.tile_rows && m_ * n_ * 4 > t_.l2_bytes / kFarPart) prefetch.rows = k.tile_rows;

@@ -188,8 +188,7 @@ TEST(SafeKernel, LayoutsOfGigabytesAreRefused) {
     EXPECT_THAT(check_safe(naive, changed("w: f32[21] const", to)).message(), HasSubstr("buffer w: layout and padding"))
         << to;
   }
-  const ir::Status far = check_safe(
-      naive, changed("w: f32[21] const", "w: f32[21] const layout [0:1000000000]"));
+  const ir::Status far = check_safe(naive, changed("w: f32[21] const", "w: f32[21] const layout [0:1000000000]"));
   EXPECT_THAT(far.message(), HasSubstr("buffer w: its steps would take"));
 }
 
