@@ -256,7 +256,7 @@ double DotsSketch::estimate(const Setting& k) const {
   return std::max(first, memory) + kShown * std::min(first, memory) + panels * groups * others + ends;
 }
 
-// From memory one stream, which is prefetched.
+// From memory one stream that is prefetched, or two that the core fetches.
 std::optional<DotsSketch::Setting> DotsSketch::standard() const {
   std::optional<Setting> best;
   double least = std::numeric_limits<double>::infinity();
@@ -270,9 +270,12 @@ std::optional<DotsSketch::Setting> DotsSketch::standard() const {
   std::vector<int64_t> prefetches;
   if (!shares || m_ == kNextRows || (g_.group < k_ && byte_fields() == 1)) prefetches.push_back(0);
   if (shares) prefetches.push_back(-1);
+  // Bytes that are weights as they lie are used up faster than one stream of them is kept on its way.
+  const bool plain = g_.group < k_ && operations(g_.weight.byte) == 1;
+  int64_t streams = plain && m_ <= 2 && t_.prefetches_alone ? 2 : 1;
   const Setting base{.parallel = problem_.threads > 1};
-  each_setting(base, choices, [&](Setting k) {
-    if ((hurried && k.tile_rows > kHurriedRows) || (problem_.cold && k.streams > 1)) return;
+  const auto look = [&](Setting k) {
+    if ((hurried && k.tile_rows > kHurriedRows) || (problem_.cold && k.streams != streams)) return;
     // Few rows wait for memory, not for the arithmetic that a shared scale saves, and bursts of longer code come later.
     if (problem_.cold && m_ <= kFewRows && k.scale > kLeastScale) return;
     for (const int64_t prefetch : prefetches) {
@@ -285,7 +288,8 @@ std::optional<DotsSketch::Setting> DotsSketch::standard() const {
       least = cycles;
       best = k;
     }
-  });
+  };
+  for (; streams > 0 && !best; --streams) each_setting(base, choices, look);
   if (!best || !problem_.cold || best->prefetch != 0) return best;
   const bool few = m_ <= best->tile_rows && best->tile_rows <= kFewRows;
   best->prefetch = usual_distance(t_, few ? m_ : kAnySize, together_);
