@@ -65,7 +65,62 @@ static ir::Result<PackedPlace> pieces_of(const PackedParam& packed, const Symbol
   return out;
 }
 
-ir::Result<PackedPlaces> PackedPlaces::of(const std::vector<const PackedParam*>& packed, const SymbolValues& symbols) {
+namespace {
+
+// Places parameters one after another, and between the pieces of the last one where they fit.
+class Placing {
+ public:
+  explicit Placing(PackedPlaces& out) : out_(out) {}
+  ir::Status place(PackedPlace* p);
+  // What comes next shares no room with what was placed.
+  void close() {
+    out_.gaps |= std::find(used_.begin(), used_.end(), false) != used_.end();
+    used_.clear();
+  }
+
+ private:
+  // Whether the pieces fit between those before, the first one at `at`.
+  bool is_free(const PackedPlace& p, int64_t at) const {
+    return std::all_of(p.offsets.begin(), p.offsets.end(), [&](int64_t o) {
+      const auto from = used_.begin() + at + o;
+      return std::find(from, from + p.piece, true) == from + p.piece;
+    });
+  }
+
+  PackedPlaces& out_;
+  int64_t first_ = 0, count_ = 0;  // where the periods that are shared begin, and how many there are
+  std::vector<bool> used_;         // bytes of a period
+};
+
+ir::Status Placing::place(PackedPlace* p) {
+  const int64_t last = *std::max_element(p->offsets.begin(), p->offsets.end()) + p->piece;
+  const int64_t unit = int64_t{1} << std::countr_zero(static_cast<uint64_t>(p->piece | kAlign));
+  int64_t at = 0;
+  bool between = p->shares && static_cast<int64_t>(used_.size()) == p->period && count_ == p->count;
+  while (between && at + last <= p->period && !is_free(*p, at)) at += unit;
+  between = between && at + last <= p->period;
+  if (!between) {
+    close();
+    first_ = (out_.bytes + kAlign - 1) / kAlign * kAlign;
+    out_.gaps |= first_ != out_.bytes;
+    at = 0;
+    count_ = p->count;
+    if (p->shares) used_.assign(static_cast<size_t>(p->period), false);
+  }
+  p->at = first_ + at;
+  for (const int64_t o : p->offsets) {
+    if (p->shares) std::fill_n(used_.begin() + at + o, p->piece, true);
+  }
+  int64_t end = 0;
+  if (__builtin_add_overflow(p->at, p->span, &end) || end > INT64_MAX - kAlign)
+    return ir::invalid("packed size overflows");
+  out_.bytes = std::max(out_.bytes, end);
+  return {};
+}
+
+}  // namespace
+
+ir::Result<PackedPlaces> packed_places(const std::vector<const PackedParam*>& packed, const SymbolValues& symbols) {
   PackedPlaces out;
   for (const PackedParam* p : packed) {
     LATHE_ASSIGN(PackedPlace place, pieces_of(*p, symbols));
@@ -81,47 +136,10 @@ ir::Result<PackedPlaces> PackedPlaces::of(const std::vector<const PackedParam*>&
     };
     return rank(*a) < rank(*b);
   });
-  for (PackedPlace* place : order) LATHE_RETURN_IF_ERROR(out.place(place));
-  out.close();
+  Placing placing(out);
+  for (PackedPlace* place : order) LATHE_RETURN_IF_ERROR(placing.place(place));
+  placing.close();
   return out;
-}
-
-void PackedPlaces::close() {
-  gaps |= std::find(used_.begin(), used_.end(), false) != used_.end();
-  used_.clear();
-}
-
-ir::Status PackedPlaces::place(PackedPlace* p) {
-  const int64_t last = *std::max_element(p->offsets.begin(), p->offsets.end()) + p->piece;
-  // The first place between the pieces of those before.
-  const auto is_free = [&](int64_t at) {
-    return std::all_of(p->offsets.begin(), p->offsets.end(), [&](int64_t o) {
-      const auto from = used_.begin() + at + o;
-      return std::find(from, from + p->piece, true) == from + p->piece;
-    });
-  };
-  const int64_t unit = int64_t{1} << std::countr_zero(static_cast<uint64_t>(p->piece | kAlign));
-  int64_t at = 0;
-  bool between = p->shares && static_cast<int64_t>(used_.size()) == p->period && count_ == p->count;
-  while (between && at + last <= p->period && !is_free(at)) at += unit;
-  between = between && at + last <= p->period;
-  if (!between) {
-    close();
-    first_ = (bytes + kAlign - 1) / kAlign * kAlign;
-    gaps |= first_ != bytes;
-    at = 0;
-    count_ = p->count;
-    if (p->shares) used_.assign(static_cast<size_t>(p->period), false);
-  }
-  p->at = first_ + at;
-  for (const int64_t o : p->offsets) {
-    if (p->shares) std::fill_n(used_.begin() + at + o, p->piece, true);
-  }
-  int64_t end = 0;
-  if (__builtin_add_overflow(p->at, p->span, &end) || end > INT64_MAX - kAlign)
-    return ir::invalid("packed size overflows");
-  bytes = std::max(bytes, end);
-  return {};
 }
 
 }  // namespace lathe::runtime

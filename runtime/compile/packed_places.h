@@ -24,19 +24,11 @@ struct PackedPlace {
 };
 
 struct PackedPlaces {
- public:
-  // In the order of the parameters. Errors as of packed_bytes().
-  static ir::Result<PackedPlaces> of(const std::vector<const PackedParam*>& packed, const SymbolValues& symbols);
   std::vector<PackedPlace> places;
   int64_t bytes = 0;
   bool gaps = false;  // there is room that nothing fills
-
- private:
-  ir::Status place(PackedPlace* place);
-  void close();
-
-  int64_t first_ = 0, count_ = 0;
-  std::vector<bool> used_;  // bytes of a period that others may share
 };
+// In the order of the parameters. Errors as of packed_bytes().
+ir::Result<PackedPlaces> packed_places(const std::vector<const PackedParam*>& packed, const SymbolValues& symbols);
 
 }  // namespace lathe::runtime

@@ -43,7 +43,7 @@ ir::Result<TensorPacking> tensor_packing(const ops::LoweredKernel& kernel, const
     out.parts.push_back({packed, kernel.params[param].offset, 0});
     all.push_back(packed);
   }
-  LATHE_ASSIGN(const PackedPlaces places, PackedPlaces::of(all, symbols));
+  LATHE_ASSIGN(const PackedPlaces places, packed_places(all, symbols));
   for (size_t i = 0; i < all.size(); ++i) out.parts[i].at = places.places[i].at;
   out.bytes = places.bytes;
   return out;
@@ -53,7 +53,7 @@ ir::Status run_pack(const TensorPacking& packing, const SymbolValues& symbols, c
                     TaskArena* arena) {
   std::vector<const PackedParam*> all;
   for (const TensorPacking::Part& p : packing.parts) all.push_back(p.packed);
-  LATHE_ASSIGN(const PackedPlaces places, PackedPlaces::of(all, symbols));
+  LATHE_ASSIGN(const PackedPlaces places, packed_places(all, symbols));
   if (places.gaps) std::memset(dst, 0, static_cast<size_t>(packing.bytes));
   for (const TensorPacking::Part& p : packing.parts) {
     LATHE_RETURN_IF_ERROR(run_pack(*p.packed, symbols, {}, static_cast<const char*>(src) + p.from,

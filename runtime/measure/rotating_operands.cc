@@ -140,13 +140,13 @@ ir::Status RotatingOperands::Impl::place_together(const Stage& stage, std::vecto
   std::vector<const PackedParam*> packed;
   uint64_t layouts = 0;
   for (const PackedParam& p : stage.packed) {
-    LATHE_ASSIGN(const PackedPlaces alone, PackedPlaces::of({&p}, symbols));
+    LATHE_ASSIGN(const PackedPlaces alone, packed_places({&p}, symbols));
     if (!alone.places[0].shares) continue;
     packed.push_back(&p);
     layouts = ir::hash_bytes(&p.layout_id, sizeof(uint64_t), layouts);
   }
   if (packed.empty()) return {};
-  LATHE_ASSIGN(const PackedPlaces places, PackedPlaces::of(packed, symbols));
+  LATHE_ASSIGN(const PackedPlaces places, packed_places(packed, symbols));
   const auto first = static_cast<size_t>(packed[0]->param);
   Operand& o = operands[first];
   if (places.bytes > o.bytes) {
