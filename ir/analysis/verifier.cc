@@ -35,6 +35,7 @@
 #include "ir/analysis/filled.h"
 #include "ir/analysis/intrinsics.h"
 #include "ir/analysis/launch_check.h"
+#include "ir/core/layout_steps.h"
 #include "ir/core/made_sums.h"
 #include "ir/core/names.h"
 #include "ir/core/text_form.h"
@@ -44,6 +45,7 @@ namespace lathe::ir {
 namespace {
 
 constexpr int64_t kMaxVectorExtent = 1024;
+constexpr int64_t kMostStep = int64_t{1} << 31;  // elements between those of a constant
 constexpr int kTrials = 48;                      // points tried for an access that is not proven in bounds
 constexpr int64_t kMaxTried = int64_t{1} << 30;  // larger symbol values are not tried
 
@@ -197,6 +199,18 @@ class Verifier {
     return {};
   }
 
+  static Status check_steps(const Buffer& b) {
+    if (!has_steps(b)) return {};
+    if (b.place != Place::constant) return invalid("layout: buffer {}: steps, expected a constant", b.name);
+    for (size_t d = 0; d < b.layout.size(); ++d) {
+      const int64_t step = stated_step(b, d), size = step == 0 ? 0 : elements_inside(b, d);
+      if (size < 0 || size > step || step > kMostStep)
+        return invalid("layout: buffer {}: step {}, expected at least the size of what is inside, {}", b.name, step,
+                       size);
+    }
+    return {};
+  }
+
   static Status check_layout(const Buffer& b) {
     const size_t rank = b.dims.size();
     if (!b.padding.empty() && b.padding.size() != rank) {
@@ -205,6 +219,7 @@ class Verifier {
     for (const int64_t pad : b.padding) {
       if (pad < 0) return invalid("padding: buffer {}: {} is negative", b.name, pad);
     }
+    LATHE_RETURN_IF_ERROR(check_steps(b));
     if (b.layout.empty()) return {};
     std::vector<const LayoutDim*> seen[3];
     for (auto& list : seen) list.resize(rank);

@@ -30,7 +30,7 @@ struct LayoutDim {
   enum class Part : uint8_t { whole, outer, inner };
   int dim = 0;
   Part part = Part::whole;
-  int64_t tile = 0;  // elements; outer and inner only
+  int64_t tile = 0;  // elements; of a whole one of a constant: from one index to the next, 0: what is inside
 };
 
 // What the elements of an integer input may be, both ends included: affine expressions of symbols. Null: anything.

@@ -195,6 +195,9 @@ class KernelParser {
       if (in_.is("/") || in_.is("%")) {
         l.part = in_.next().text == "/" ? LayoutDim::Part::outer : LayoutDim::Part::inner;
         LATHE_ASSIGN(l.tile, in_.expect_integer("a tile size"));
+      } else if (in_.accept(":")) {
+        LATHE_ASSIGN(l.tile, in_.expect_integer("a step of at least 1"));
+        if (l.tile < 1) return in_.expected("a step of at least 1 before this");
       }
       b.layout.push_back(l);
     } while (in_.accept(","));

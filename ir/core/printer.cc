@@ -131,6 +131,7 @@ void print_buffer(std::string& out, const Buffer& b) {
       out += fmt::format("{}", l.dim);
       if (l.part == LayoutDim::Part::outer) out += fmt::format("/{}", l.tile);
       if (l.part == LayoutDim::Part::inner) out += fmt::format("%{}", l.tile);
+      if (l.part == LayoutDim::Part::whole && l.tile != 0) out += fmt::format(":{}", l.tile);
     }
     out += "]";
   }

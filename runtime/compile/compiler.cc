@@ -11,6 +11,7 @@
 #include "runtime/base/clock.h"
 #include "runtime/base/leaf_error.h"
 #include "runtime/compile/dump.h"
+#include "runtime/compile/packed_places.h"
 #include "search/cut/cut.h"
 #include "search/cut/safe_kernel.h"
 
@@ -119,6 +120,7 @@ Result<PackedParam> pack_of(const ir::Buffer& buffer, int param, uint64_t layout
   const ir::Buffer* dst = kernel.find_buffer("dst");
   out.type = dst->type;
   out.dims = dst->dims;
+  out.strides = dst->strides;
   if (policy.packs_later) {
     LeafPolicy later = policy;
     later.portable = true;  // nothing simpler would serve then
@@ -258,11 +260,13 @@ Status launch_pack(const PackedParam& packed, const void* src, void* dst, void* 
 }
 
 Result<int64_t> packed_bytes(const PackedParam& packed, const SymbolValues& symbols) {
-  int64_t elements = 1;
-  for (const ir::Expr& d : packed.dims) {
-    const std::optional<int64_t> size = ir::evaluate(d, symbols);
-    if (!size) return ir::invalid("a symbol of the packed layout has no value");
-    if (__builtin_mul_overflow(elements, *size, &elements)) return ir::invalid("packed size overflows");
+  LATHE_ASSIGN(const std::vector<PackedDim> dims, packed_dims(packed, symbols));
+  int64_t elements = 1;  // from the first to the last
+  for (const PackedDim& d : dims) {
+    int64_t before = 0;
+    if (d.size == 0) return 0;
+    if (__builtin_mul_overflow(d.size - 1, d.step, &before) || __builtin_add_overflow(elements, before, &elements))
+      return ir::invalid("packed size overflows");
   }
   const int64_t bytes = ir::dtype_bytes(packed.type, elements);
   if (bytes == INT64_MAX) return ir::invalid("packed size overflows");

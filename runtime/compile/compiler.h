@@ -28,6 +28,7 @@ struct PackedParam {
   std::shared_ptr<const Executable> pack;  // parameters src, dst
   ir::DType type = ir::DType::f32;         // of its packed form
   std::vector<ir::Expr> dims;
+  std::vector<ir::Expr> strides;  // of dims, in elements; empty: it is dense
   std::vector<std::string> leaf_keys;
   bool portable = false;  // some leaf is executed by T0
 };

@@ -5,12 +5,11 @@
 #include <cstring>
 
 #include "ir/base/hash.h"
+#include "runtime/compile/packed_places.h"
 
 namespace lathe::runtime {
 
 namespace {
-
-constexpr int64_t kPartAlign = 64;
 
 const PackedParam* packed_of(const Stage& stage, size_t param) {
   const auto at = std::find_if(stage.packed.begin(), stage.packed.end(),
@@ -35,29 +34,30 @@ ir::Result<TensorPacking> tensor_packing(const ops::LoweredKernel& kernel, const
                                          const SymbolValues& symbols) {
   TensorPacking out;
   LATHE_RETURN_IF_ERROR(all_parts_packed(kernel, stage, tensor));
+  std::vector<const PackedParam*> all;
   for (size_t param = 0; param < kernel.params.size(); ++param) {
     const PackedParam* packed = kernel.params[param].tensor == tensor ? packed_of(stage, param) : nullptr;
     if (packed == nullptr) continue;
-    LATHE_ASSIGN(const int64_t bytes, packed_bytes(*packed, symbols));
-    const int64_t at = (out.bytes + kPartAlign - 1) / kPartAlign * kPartAlign;
-    if (__builtin_add_overflow(at, bytes, &out.bytes) || out.bytes > INT64_MAX - kPartAlign)
-      return ir::invalid("packed size overflows");
     out.layout_id =
         out.parts.empty() ? packed->layout_id : ir::hash_bytes(&packed->layout_id, sizeof(uint64_t), out.layout_id);
-    out.parts.push_back({packed, kernel.params[param].offset, at});
+    out.parts.push_back({packed, kernel.params[param].offset, 0});
+    all.push_back(packed);
   }
+  LATHE_ASSIGN(const PackedPlaces places, packed_places(all, symbols));
+  for (size_t i = 0; i < all.size(); ++i) out.parts[i].at = places.places[i].at;
+  out.bytes = places.bytes;
   return out;
 }
 
 ir::Status run_pack(const TensorPacking& packing, const SymbolValues& symbols, const void* src, void* dst,
                     TaskArena* arena) {
-  int64_t end = 0;
+  std::vector<const PackedParam*> all;
+  for (const TensorPacking::Part& p : packing.parts) all.push_back(p.packed);
+  LATHE_ASSIGN(const PackedPlaces places, packed_places(all, symbols));
+  if (places.gaps) std::memset(dst, 0, static_cast<size_t>(packing.bytes));
   for (const TensorPacking::Part& p : packing.parts) {
-    std::memset(static_cast<char*>(dst) + end, 0, static_cast<size_t>(p.at - end));
     LATHE_RETURN_IF_ERROR(run_pack(*p.packed, symbols, {}, static_cast<const char*>(src) + p.from,
                                    static_cast<char*>(dst) + p.at, arena));
-    LATHE_ASSIGN(const int64_t bytes, packed_bytes(*p.packed, symbols));
-    end = p.at + bytes;
   }
   return {};
 }

@@ -6,8 +6,10 @@
 #include <algorithm>
 #include <cstring>
 
+#include "ir/base/hash.h"
 #include "jit/host/cpu_state.h"
 #include "runtime/base/large_pages.h"
+#include "runtime/compile/packed_places.h"
 #include "runtime/measure/sample.h"
 #include "runtime/oracle/data_sets.h"
 
@@ -62,7 +64,17 @@ struct RotatingOperands::Impl {
   std::vector<OperandShape> shapes;
   std::vector<ArgLayout> layouts;
   std::vector<Operand> operands;
-  std::vector<std::unique_ptr<const BoundExecutable>> stages;
+  // An argument of a Stage: in the pages of which operand, and where in its copy.
+  struct Where {
+    size_t operand = 0;
+    int64_t at = 0;
+  };
+  struct BoundStage {
+    std::unique_ptr<const BoundExecutable> bound;
+    std::vector<Where> args;
+  };
+  std::vector<BoundStage> stages;
+  uint64_t together = 0;  // the layouts with room for each other that the pages are filled for; 0: none
   Pages workspace;
   int64_t workspace_bytes = 0;
   ThreadTeam* team = nullptr;
@@ -73,6 +85,9 @@ struct RotatingOperands::Impl {
 
   ir::Status reserve(size_t i, int64_t bytes);
   void fill(size_t i, int64_t bytes);
+  ir::Status place_together(const Stage& stage, std::vector<Where>* args);
+  // What is beyond the first bytes is copies of them.
+  static void copy_first(const Operand& o, int64_t first, int64_t bytes);
   // Its integers are of a Kernel some of whose loops run as long as integers say.
   bool counted(size_t i) const {
     const auto some = [](const OperandShape& s) { return s.counts; };
@@ -108,12 +123,53 @@ void RotatingOperands::Impl::fill(size_t i, int64_t bytes) {
   // Copies are copies of the first one, and what is beyond them goes on so.
   const int64_t first = o.stride > 0 ? std::min(o.stride, bytes) : bytes;
   fill_tame(s.type, i, o.pages.data(), first, s.values);
-  for (int64_t done = first; done < bytes; done *= 2)
-    std::memcpy(o.pages.data() + done, o.pages.data(), static_cast<size_t>(std::min(done, bytes - done)));
+  copy_first(o, first, bytes);
   if (!counted(i)) return;
   const CountedIntegers integers{s.type, *s.values, s.rises ? s.dims.back() : 1, s.rises, s.counts};
   for (int64_t c = 0; c < (o.stride > 0 ? copies : 1); ++c)
     fill_counted(integers, o.pages.data() + c * o.stride, s.span);
+}
+
+void RotatingOperands::Impl::copy_first(const Operand& o, int64_t first, int64_t bytes) {
+  for (int64_t done = first; done < bytes; done *= 2)
+    std::memcpy(o.pages.data() + done, o.pages.data(), static_cast<size_t>(std::min(done, bytes - done)));
+}
+
+// Packed parameters with room for each other are all in the pages of the first of them.
+ir::Status RotatingOperands::Impl::place_together(const Stage& stage, std::vector<Where>* args) {
+  std::vector<const PackedParam*> packed;
+  uint64_t layouts = 0;
+  for (const PackedParam& p : stage.packed) {
+    LATHE_ASSIGN(const PackedPlaces alone, packed_places({&p}, symbols));
+    if (!alone.places[0].shares) continue;
+    packed.push_back(&p);
+    layouts = ir::hash_bytes(&p.layout_id, sizeof(uint64_t), layouts);
+  }
+  if (packed.empty()) return {};
+  LATHE_ASSIGN(const PackedPlaces places, packed_places(packed, symbols));
+  const auto first = static_cast<size_t>(packed[0]->param);
+  Operand& o = operands[first];
+  if (places.bytes > o.bytes) {
+    LATHE_RETURN_IF_ERROR(reserve(first, places.bytes));
+    together = 0;
+  }
+  for (size_t i = 0; i < packed.size(); ++i)
+    (*args)[static_cast<size_t>(packed[i]->param)] = {first, places.places[i].at};
+  if (layouts == together) return {};
+  together = layouts;
+  for (size_t i = 0; i < packed.size(); ++i) {
+    const auto param = static_cast<size_t>(packed[i]->param);
+    const PackedPlace& place = places.places[i];
+    for (int64_t n = 0; n < place.count; ++n) {
+      for (const int64_t offset : place.offsets)
+        fill_tame(shapes[param].type, param, o.pages.data() + place.at + n * place.period + offset, place.piece,
+                  shapes[param].values);
+    }
+  }
+  const int64_t total = (o.stride > 0 ? o.stride * copies : o.bytes) + kPage;
+  copy_first(o, std::min(o.stride > 0 ? o.stride : total, total), total);
+  if (options.cold) jit::flush_lines(o.pages.data(), total);
+  return {};
 }
 
 ir::Status RotatingOperands::Impl::reserve_workspace(int64_t bytes) {
@@ -160,7 +216,11 @@ ir::Result<std::unique_ptr<RotatingOperands>> RotatingOperands::create(const ir:
 ir::Result<int> RotatingOperands::add(const Stage& stage) {
   Impl& m = *impl_;
   LATHE_RETURN_IF_ERROR(check_host_memory(*stage.executable, "timing"));
+  std::vector<Impl::Where> args(m.operands.size());
+  for (size_t i = 0; i < args.size(); ++i) args[i].operand = i;
+  LATHE_RETURN_IF_ERROR(m.place_together(stage, &args));
   for (const PackedParam& p : stage.packed) {
+    if (args[static_cast<size_t>(p.param)].operand != static_cast<size_t>(p.param)) continue;
     LATHE_ASSIGN(const int64_t packed, packed_bytes(p, m.symbols));
     if (packed > m.operands[static_cast<size_t>(p.param)].bytes)
       LATHE_RETURN_IF_ERROR(m.reserve(static_cast<size_t>(p.param), packed));
@@ -168,7 +228,7 @@ ir::Result<int> RotatingOperands::add(const Stage& stage) {
   LATHE_ASSIGN(std::unique_ptr<const BoundExecutable> bound,
                stage.executable->bind(m.symbols, m.layouts, m.options.threads));
   LATHE_RETURN_IF_ERROR(m.reserve_workspace(bound->workspace_bytes()));
-  m.stages.push_back(std::move(bound));
+  m.stages.push_back({std::move(bound), std::move(args)});
   return static_cast<int>(m.stages.size()) - 1;
 }
 
@@ -176,10 +236,13 @@ void RotatingOperands::place(int placement) { impl_->placement = placement; }
 
 void RotatingOperands::call(int stage) {
   Impl& m = *impl_;
-  for (size_t i = 0; i < m.operands.size(); ++i)
-    m.args[i] = m.operands[i].pages.data() + m.offset(i) + m.operands[i].stride * m.next;
+  const Impl::BoundStage& s = m.stages[static_cast<size_t>(stage)];
+  for (size_t i = 0; i < m.operands.size(); ++i) {
+    const Impl::Operand& o = m.operands[s.args[i].operand];
+    m.args[i] = o.pages.data() + m.offset(s.args[i].operand) + o.stride * m.next + s.args[i].at;
+  }
   m.next = m.next + 1 == m.copies ? 0 : m.next + 1;
-  m.stages[static_cast<size_t>(stage)]->run(m.args.data(), m.workspace.data() + m.offset(m.operands.size()), m.team);
+  s.bound->run(m.args.data(), m.workspace.data() + m.offset(m.operands.size()), m.team);
 }
 
 void RotatingOperands::evict(int calls) {

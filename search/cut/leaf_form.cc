@@ -11,6 +11,7 @@
 
 #include "ir/analysis/analysis.h"
 #include "ir/analysis/intrinsics.h"
+#include "ir/core/layout_steps.h"
 #include "ir/core/names.h"
 #include "ir/core/text_form.h"
 #include "ir/leaf_abi.h"
@@ -457,6 +458,7 @@ std::vector<Expr> physical_strides(const Buffer& buffer) {
   std::vector<Expr> out(dims.size());
   Expr stride(1);
   for (size_t d = dims.size(); d-- > 0;) {
+    if (const int64_t step = stated_step(buffer, d); step != 0) stride = Expr(step);
     out[d] = stride;
     int64_t product = 0;
     if (d == 0) break;

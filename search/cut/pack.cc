@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "ir/analysis/analysis.h"
+#include "ir/core/layout_steps.h"
 #include "ir/core/made_sums.h"
 #include "search/cut/cut.h"
 #include "search/cut/leaf_form.h"
@@ -147,6 +148,7 @@ Result<Kernel> pack_kernel(const Kernel& scheduled, const std::string& buffer) {
   dst.name = "dst";
   dst.type = b->type;
   dst.dims = physical_dims(*b);
+  if (has_steps(*b)) dst.strides = physical_strides(*b);
   dst.place = Place::out;
   k.buffers = {src, dst};
   if (terms_summed(*b)) {

@@ -8,6 +8,7 @@
 
 #include "ir/analysis/analysis.h"
 #include "ir/analysis/verifier.h"
+#include "ir/core/layout_steps.h"
 
 namespace lathe::search {
 
@@ -56,6 +57,23 @@ Status check_sizes(const Kernel& scheduled) {
     if (wanted > kAlwaysAllowed && wanted > kMostGrowth * elements(b.dims, symbols))
       return unsupported("buffer {}: layout and padding would take {:.3g} elements, over {} times what is in it",
                          b.name, wanted, kMostGrowth);
+  }
+  // What lies between is other constants.
+  double constants = kAlwaysAllowed;
+  for (const Buffer& b : scheduled.buffers) {
+    if (b.place == Place::constant) constants += elements(physical_dims(b), symbols) * dtype_bytes(b.type);
+  }
+  for (const Buffer& b : scheduled.buffers) {
+    std::vector<Expr> dims = physical_dims(b);
+    double step = 1;
+    for (size_t d = dims.size(); d-- > 0 && has_steps(b);) {
+      if (stated_step(b, d) != 0) step = static_cast<double>(stated_step(b, d));
+      step *= elements({dims[d]}, symbols);
+    }
+    const double wanted = step * dtype_bytes(b.type);
+    if (wanted > kMostGrowth * constants)
+      return unsupported("buffer {}: its steps would take {:.3g} bytes, over {} times those of all constants", b.name,
+                         wanted, kMostGrowth);
   }
   return {};
 }

@@ -1,6 +1,7 @@
 // Moves that change how a buffer lies in memory and nothing else: tile_buffer, swap_dims,
-// increment_padding, repeat_padding, vectorize_buffer. Indices stay logical, so these have no legality rule; what
-// is refused has the wrong shape.
+// increment_padding, repeat_padding, vectorize_buffer, space_dim. Indices stay logical, so these have no legality
+// rule; what is refused has the wrong shape.
+#include "ir/core/layout_steps.h"
 #include "search/moves/transform_rows.h"
 #include "search/moves/transform_util.h"
 
@@ -16,6 +17,7 @@ static Result<Buffer*> find_layout(Kernel& kernel, const std::string& name) {
     return invalid("expected a constant or temporary buffer, got `{}`", name);
   }
   if (b->dims.empty()) return invalid("expected a buffer with dimensions, got `{}`", name);
+  if (has_steps(*b)) return invalid("expected a buffer without steps, got `{}`", name);
   b->layout = full_layout(*b);
   return b;
 }
@@ -156,6 +158,37 @@ std::vector<Move> propose_vectorize_buffer(const Kernel& kernel) {
   std::vector<Move> out;
   for (const std::string& name : layout_buffers(kernel)) {
     for (const char* size : {"4", "8", "16"}) out.push_back({"vectorize_buffer", {name, size}, {}, {}});
+  }
+  return out;
+}
+
+//   w layout [0/32, 1, 0%32]  ->  w layout [0/32, 1:96, 0%32]: room for other constants between
+Status apply_space_dim(TransformResult& result, const Move& move, const TransformParams&) {
+  Buffer* b = result.kernel.find_buffer(move.args[0]);
+  if (b == nullptr || b->place != Place::constant) return invalid("expected a constant, got `{}`", move.args[0]);
+  b->layout = full_layout(*b);
+  const int64_t last = static_cast<int64_t>(b->layout.size()) - 1;
+  LATHE_ASSIGN(const int64_t at, int_arg(move.args[1], "a physical dimension", 0, last));
+  const auto d = static_cast<size_t>(at);
+  if (b->layout[d].part != LayoutDim::Part::whole)
+    return invalid("expected physical dimension {} of `{}` to be whole", at, b->name);
+  for (size_t i = 0; i <= d; ++i) {
+    if (stated_step(*b, i) != 0) return invalid("expected steps of `{}` from the inside", b->name);
+  }
+  const int64_t least = elements_inside(*b, d);
+  if (least < 1) return invalid("expected a known size inside physical dimension {} of `{}`", at, b->name);
+  LATHE_ASSIGN(b->layout[d].tile, int_arg(move.args[2], "a step", least, int64_t{1} << 31));
+  return {};
+}
+
+std::vector<Move> propose_space_dim(const Kernel& kernel) {
+  std::vector<Move> out;
+  for (const std::string& name : layout_buffers(kernel)) {
+    const Buffer& b = *kernel.find_buffer(name);
+    for (size_t d = 0; d < full_layout(b).size(); ++d) {
+      for (const int64_t more : {0, 8})
+        out.push_back({"space_dim", {name, std::to_string(d), std::to_string(elements_inside(b, d) + more)}, {}, {}});
+    }
   }
   return out;
 }

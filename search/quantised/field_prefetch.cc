@@ -67,6 +67,14 @@ void share_results(Script& s, const std::string& field, double results) {
 
 }  // namespace
 
+int64_t usual_distance(const Target& target, int64_t rows, bool together) {
+  constexpr int64_t kTwoRows = 2, kFewRows = 4, kOfTwo = 6144, kOfFew = 8192;
+  constexpr int64_t kStreamOfFew = 2048, kStream = 4096;  // where one stream is all, and the core fetches most of it
+  if (rows <= kTwoRows) return target.prefetches_alone ? 0 : kOfTwo;
+  if (together && target.prefetches_alone) return rows <= kFewRows ? kStreamOfFew : kStream;
+  return rows <= kFewRows ? kOfFew : kFarAhead;
+}
+
 // Each field about as far ahead in time, in the innermost scope that reads whole lines of its own: bursts would wait
 // for each other. Few lines come in a short one, which leaves the core's prefetcher to the large streams.
 void prefetch_field(Script& s, const QuantisedField& f, const FieldBytes& bytes, const FieldPrefetch& how) {
@@ -76,8 +84,10 @@ void prefetch_field(Script& s, const QuantisedField& f, const FieldBytes& bytes,
   const std::vector<Access> reads = collect_accesses(s.kernel().body, {}, &f.name);
   if (reads.empty()) return;
   const std::vector<const Stmt*>& scopes = reads[0].scopes;
+  if (how.together && how.tiles > 0 && !largest) return;
   if (largest && how.tiles > 0) {
-    const double panel = per_weight * static_cast<double>(how.depth * how.columns) / 64;
+    const double of_stream = how.together ? bytes.total * how.of_a_weight : per_weight;
+    const double panel = of_stream * static_cast<double>(how.depth * how.columns) / 64;
     return share_next(s, f.name, scopes, panel / static_cast<double>(how.tiles));
   }
   // Weights of an iteration of each scope around the read, from the inside.
@@ -101,13 +111,14 @@ void prefetch_field(Script& s, const QuantisedField& f, const FieldBytes& bytes,
     // Where the same lines are read again, as bits of other weights, a short burst beats prefetching them again.
     if (!steps && lines > kLongestBurst) continue;
     if (!steps || (here < 1 && !best.empty())) break;
-    if (!best.empty() && lines <= kShortBurst && !largest) break;
+    if (!best.empty() && lines <= kShortBurst && !largest && !how.together) break;
     around = best;
     best = scope.iter;
     lines = here;
   }
   if (best.empty()) return;
-  const double share = std::min(1.0, kAheadOfSmall * bytes.of.at(f.name) / bytes.of.at(bytes.largest));
+  const double share =
+      how.together ? 1.0 : std::min(1.0, kAheadOfSmall * bytes.of.at(f.name) / bytes.of.at(bytes.largest));
   const int64_t ahead = 64 * at_least_one(static_cast<double>(how.ahead) * (largest ? 1 : share) / 64);
   if (largest && how.start && !around.empty()) s.move("prefetch {} {} ahead={} lines=1", f.name, around, 2 * ahead);
   s.move("prefetch {} {} ahead={} lines={}", f.name, best, ahead, std::min(at_least_one(lines), kMostLines));

@@ -4,6 +4,10 @@
 
 namespace lathe::search {
 
+inline constexpr int64_t kFarAhead = 16384;  // bytes
+// Bytes that tiles of so many rows fetch ahead by default; 0: the core's prefetcher keeps up.
+int64_t usual_distance(const ir::Target& target, int64_t rows, bool together);
+
 struct FieldPrefetch {
   int64_t ahead = 0;       // bytes of the largest field
   bool start = false;      // a line of each step of the largest field also twice as far
@@ -13,6 +17,7 @@ struct FieldPrefetch {
   int64_t columns = 0;     // that are walked side by side
   int64_t depth = 0;       // weights of a column
   double of_a_weight = 0;  // share of one in all weights
+  bool together = false;   // fields are one stream
 };
 
 // Where the scheduled loops read the field. Tiles run over scope m0. With the largest field also what has an element

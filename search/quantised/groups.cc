@@ -86,6 +86,15 @@ int64_t least_unrolled(const Groups& g) { return std::min(g.block, std::max<int6
 
 }  // namespace
 
+int64_t operations(const Expr& e) {
+  if (!e) return 0;
+  if (e->op == Op::k_load) return 1;
+  if (e->type == DType::i64 || e->args.empty()) return 0;
+  int64_t n = e->op == Op::k_cast ? 0 : 1;
+  for (const Expr& a : e->args) n += operations(a);
+  return n;
+}
+
 Groups groups_of(const QuantisedParts& p, const Ranges& ranges) {
   Groups out;
   const std::string& k = p.k->iter;

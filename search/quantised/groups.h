@@ -28,5 +28,7 @@ struct Groups {
 
 // The widest groups that serve; of 0 weights: the weight is nothing of the kind.
 Groups groups_of(const QuantisedParts& parts, const ir::Ranges& ranges);
+// Instructions that make the value, a load for one.
+int64_t operations(const ir::Expr& e);
 
 }  // namespace lathe::search

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "ir/analysis/analysis.h"
+#include "ir/core/layout_steps.h"
 
 namespace lathe::search {
 
@@ -83,6 +84,59 @@ void pack_field(Script& s, const QuantisedField& field, int64_t columns, int qua
       s.move("swap_dims {} {} {}", field.name, at - 1, at);
       std::swap(now[at - 1], now[at]);
     }
+  }
+}
+
+// Groups of a block that the field has a dimension for.
+static int64_t groups_in(const QuantisedField& f, const Buffer& b) {
+  const auto block = static_cast<size_t>(f.n_dim) + 1;
+  return b.dims.size() > block + 2 && is_const_int(b.dims[block + 1]) ? b.dims[block + 1]->ival : 1;
+}
+
+bool lie_in_turn(const QuantisedParts& parts, const Kernel& kernel, const std::string& largest, int64_t group) {
+  if (parts.fields.size() < 2) return false;
+  const QuantisedField& one = parts.fields.front();
+  const auto dims = static_cast<size_t>(one.n_dim) + 2;  // what stands before n, n, blocks
+  const Buffer& a = *kernel.find_buffer(one.name);
+  for (const QuantisedField& f : parts.fields) {
+    const Buffer& b = *kernel.find_buffer(f.name);
+    if (f.n_dim != one.n_dim || b.strides.size() < dims || b.dims.size() < dims) return false;
+    for (size_t d = 0; d < dims; ++d) {
+      const bool known = is_const_int(a.strides[d]) && is_const_int(b.strides[d]) && equal(b.dims[d], a.dims[d]) &&
+                         equal(given_dims(b)[d], a.dims[d]);
+      if (!known || dtype_bytes(given_type(a), a.strides[d]->ival) != dtype_bytes(given_type(b), b.strides[d]->ival))
+        return false;
+    }
+    const Expr& depth = parts.k->extent;
+    if (f.name == largest && !equal(simplify(a.dims[dims - 1] * Expr(groups_in(f, b) * group)), depth)) return false;
+  }
+  return true;
+}
+
+void interleave_fields(Script& s, const QuantisedParts& parts, const std::string& largest) {
+  if (!s.ok()) return;
+  const auto block = static_cast<size_t>(parts.fields.front().n_dim) + 1;  // the position of blocks
+  int64_t count = 1;
+  for (const QuantisedField& f : parts.fields) {
+    if (f.name == largest) count = groups_in(f, *s.kernel().find_buffer(f.name));
+  }
+  struct Piece {
+    const QuantisedField& field;
+    bool of_group;
+    int64_t element;
+  };
+  std::vector<Piece> pieces;
+  int64_t group_bytes = 0, block_bytes = 0;
+  for (const QuantisedField& f : parts.fields) {
+    const Buffer& b = *s.kernel().find_buffer(f.name);
+    const bool of_group = count > 1 && groups_in(f, b) == count;
+    pieces.push_back({f, of_group, dtype_bytes(b.type)});
+    (of_group ? group_bytes : block_bytes) += dtype_bytes(b.type, elements_inside(b, block + (of_group ? 1 : 0)));
+  }
+  block_bytes += count * group_bytes;
+  for (const Piece& p : pieces) {
+    if (p.of_group) s.move("space_dim {} {} {}", p.field.name, block + 1, group_bytes / p.element);
+    s.move("space_dim {} {} {}", p.field.name, block, block_bytes / p.element);
   }
 }
 

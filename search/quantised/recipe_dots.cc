@@ -28,7 +28,7 @@ using namespace ir;  // NOLINT: this file is all IR
 namespace {
 
 constexpr int64_t kBeside = 4;  // quads of a loop's step, vectors or groups side by side
-constexpr int64_t kHurriedRows = 4, kFewRows = 4, kAheadOfTwo = 6144, kAheadOfFew = 8192, kAhead = 16384;  // bytes
+constexpr int64_t kHurriedRows = 4, kFewRows = 4;
 constexpr int64_t kNextRows = 8, kFewFields = 3;  // taller tiles fetch no faster; more streams are lost
 constexpr int64_t kFarPart = 4;  // of L2: beyond it results and what is read like them leave it between panels
 constexpr double kDots = 2, kIssue = 3.5;                   // a cycle
@@ -40,15 +40,6 @@ constexpr int64_t kLeastTurns = 5, kMostTurns = 11;         // sums of groups th
 constexpr double kTurnsIssue = 4.6, kTurnsNear = 400;       // what these reach of the two above
 constexpr int64_t kScratchRegisters = 6, kGroupRegisters = 4, kWeightRegisters = 2;  // of what is in the making
 constexpr int64_t kOperationBytes = 8, kMostBytes = 18 << 10;
-
-int64_t operations(const Expr& e) {
-  if (!e) return 0;
-  if (e->op == Op::k_load) return 1;
-  if (e->type == DType::i64 || e->args.empty()) return 0;
-  int64_t n = e->op == Op::k_cast ? 0 : 1;
-  for (const Expr& a : e->args) n += operations(a);
-  return n;
-}
 
 }  // namespace
 
@@ -66,7 +57,8 @@ class DotsSketch {
         m_(extent_at(p_.m->extent, problem)),
         n_(extent_at(p_.n->extent, problem)),
         k_(p_.k->extent->ival),
-        bytes_(field_bytes(p_, problem)) {}
+        bytes_(field_bytes(p_, problem)),
+        together_(lie_in_turn(p_, problem.kernel, bytes_.largest, g_.group)) {}
 
   static bool matches(const Problem& problem) {
     if ((problem.allowed & kQuantisedActivations) == 0 || problem.kernel.family != "quantised") return false;
@@ -167,6 +159,7 @@ class DotsSketch {
   const Groups g_;
   const int64_t m_, n_, k_;
   const FieldBytes bytes_;
+  const bool together_;  // fields are one packed stream
 };
 
 const std::vector<KnobRow<DotsSketch>>& DotsSketch::table() {
@@ -263,7 +256,7 @@ double DotsSketch::estimate(const Setting& k) const {
   return std::max(first, memory) + kShown * std::min(first, memory) + panels * groups * others + ends;
 }
 
-// From memory one stream, which is prefetched.
+// From memory one stream that is prefetched, or two that the core fetches.
 std::optional<DotsSketch::Setting> DotsSketch::standard() const {
   std::optional<Setting> best;
   double least = std::numeric_limits<double>::infinity();
@@ -277,9 +270,12 @@ std::optional<DotsSketch::Setting> DotsSketch::standard() const {
   std::vector<int64_t> prefetches;
   if (!shares || m_ == kNextRows || (g_.group < k_ && byte_fields() == 1)) prefetches.push_back(0);
   if (shares) prefetches.push_back(-1);
+  // Bytes that are weights as they lie are used up faster than one stream of them is kept on its way.
+  const bool plain = g_.group < k_ && operations(g_.weight.byte) == 1;
+  int64_t streams = plain && m_ <= 2 && t_.prefetches_alone ? 2 : 1;
   const Setting base{.parallel = problem_.threads > 1};
-  each_setting(base, choices, [&](Setting k) {
-    if ((hurried && k.tile_rows > kHurriedRows) || (problem_.cold && k.streams > 1)) return;
+  const auto look = [&](Setting k) {
+    if ((hurried && k.tile_rows > kHurriedRows) || (problem_.cold && k.streams != streams)) return;
     // Few rows wait for memory, not for the arithmetic that a shared scale saves, and bursts of longer code come later.
     if (problem_.cold && m_ <= kFewRows && k.scale > kLeastScale) return;
     for (const int64_t prefetch : prefetches) {
@@ -292,10 +288,11 @@ std::optional<DotsSketch::Setting> DotsSketch::standard() const {
       least = cycles;
       best = k;
     }
-  });
+  };
+  for (; streams > 0 && !best; --streams) each_setting(base, choices, look);
   if (!best || !problem_.cold || best->prefetch != 0) return best;
   const bool few = m_ <= best->tile_rows && best->tile_rows <= kFewRows;
-  best->prefetch = !few ? kAhead : m_ > 2 ? kAheadOfFew : t_.prefetches_alone ? 0 : kAheadOfTwo;
+  best->prefetch = usual_distance(t_, few ? m_ : kAnySize, together_);
   // It gains where a byte has up to two products, and costs where it has more.
   const bool starts = few && few_fields && !t_.prefetches_alone;
   best->start = starts && static_cast<double>(m_ * n_ * k_) <= 2 * bytes_.of.at(bytes_.largest) ? 1 : 0;
@@ -447,6 +444,7 @@ void DotsSketch::write_tiles(Script& s, const Setting& k) const {
     });
     pack_field(s, f, k.panel_columns, quads);
   }
+  if (together_) interleave_fields(s, p_, bytes_.largest);
   std::vector<std::string> pieces = {"1", "_groups", "_quads", "_scale", "_end"};
   if (in_parts(k)) pieces.insert(pieces.end(), {"_parts", "_part_scale"});
   for (const std::string& piece : pieces) {
@@ -465,9 +463,10 @@ void DotsSketch::write_tiles(Script& s, const Setting& k) const {
   s.move("{} {} m0", sums_fit(k) ? "move_to_register" : "move_to_stack", sums);
   if (in_parts(k)) s.move("move_to_register {} {}", sums_of_part, part);
   s.move("move_to_register {} {}", integers, group);
-  FieldPrefetch prefetch{.ahead = k.prefetch > 0 ? k.prefetch : kAhead, .start = k.start != 0, .group = g_.group};
+  FieldPrefetch prefetch{.ahead = k.prefetch > 0 ? k.prefetch : kFarAhead, .start = k.start != 0, .group = g_.group};
   prefetch.of_a_weight = 1 / static_cast<double>(n_) / static_cast<double>(k_);
   prefetch.columns = columns;
+  prefetch.together = together_;
   prefetch.depth = k_;
   if (k.prefetch == -1) prefetch.tiles = (m_ + k.tile_rows - 1) / k.tile_rows;
   if (m_ > k.tile_rows && m_ * n_ * 4 > t_.l2_bytes / kFarPart) prefetch.rows = k.tile_rows;

@@ -46,8 +46,9 @@ TEST(TextForm, NaiveSoftmax) {
 
 TEST(TextForm, ScheduledMatmul) {
   expect_identity(
-      "kernel gate(x: f32[M, 896] in, w: f32[4864, 896] const layout [0/32, 1, 0%32], b: f32[4864] const pad [32], "
-      "y: f32[M, 4864] out strides [lda, 1]) family matmul where M in 1..4096, lda in 4864..9000 numeric contract\n"
+      "kernel gate(x: f32[M, 896] in, w: f32[4864, 896] const layout [0/32, 1:96, 0%32], "
+      "b: f32[4864] const pad [32], y: f32[M, 4864] out strides [lda, 1]) family matmul where M in 1..4096, "
+      "lda in 4864..9000 numeric contract\n"
       "  c: f32[8, 32] reg\n"
       "  for n0 < 152 [n] @parallel:\n"
       "    for m0 < ceildiv(M, 8) [m]:\n"

@@ -68,6 +68,7 @@ TEST(DotsRecipe, sixteen_registers_suffice_without_vnni) {
     std::vector<std::pair<DType, std::vector<int64_t>>> fields;  // of 2048 terms and 520 outputs, in groups of 32
   };
   const Weight weights[] = {{"q5_k", {{DType::u8, {520, 1408}}}},
+                            {"q8_0", {{DType::u8, {520, 2176}}}},
                             {"awq", {{DType::i32, {2048, 65}}, {DType::f16, {64, 520}}, {DType::i32, {64, 65}}}},
                             {"gptq", {{DType::i32, {256, 520}}, {DType::f16, {64, 520}}, {DType::i32, {64, 65}}}}};
   LeafCache leaves(LeafCacheOptions{}, nullptr, nullptr);
@@ -128,6 +129,16 @@ TEST(DotsRecipe, few_rows_are_prefetched_where_the_core_does_not) {
     }
   }
   EXPECT_NE(default_of("zen5", "gemv_q8_0_2x4096x4096").find(" ps=1 "), std::string::npos);
+}
+
+// Two streams of bytes that are weights, where columns are whole panels of both.
+TEST(DotsRecipe, one_or_two_rows_read_plain_bytes_as_two_streams) {
+  for (const int rows : {1, 2, 4}) {
+    const std::string own = default_of("zen4", fmt::format("gemv_q8_0_{}x4096x4096", rows));
+    EXPECT_EQ(own.find(" st=2") != std::string::npos, rows <= 2) << own.substr(0, 200);
+  }
+  EXPECT_NE(default_of("zen4", "gemv_q4_0_1x4096x4096").find(" st=1"), std::string::npos);
+  EXPECT_NE(default_of("zen5", "gemv_q8_0_1x4096x4096").find(" st=1"), std::string::npos);
 }
 
 }  // namespace

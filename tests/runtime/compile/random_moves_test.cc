@@ -215,8 +215,8 @@ auto& pick(Random& random, List& list) {
 
 // On any buffer, parameters among them: sizes that fit, that do not, and absurd ones.
 search::Move layout_move(const ir::Kernel& kernel, Random& random) {
-  static const char* const kRows[] = {"tile_buffer", "swap_dims", "increment_padding", "repeat_padding",
-                                      "vectorize_buffer"};
+  static const char* const kRows[] = {"tile_buffer",    "swap_dims",        "increment_padding",
+                                      "repeat_padding", "vectorize_buffer", "space_dim"};
   static const char* const kSizes[] = {"2",  "3",  "4",  "5",  "7",   "8",    "13",        "16",
                                        "19", "21", "32", "64", "100", "4096", "2147483648"};
   const ir::Buffer& b = pick(random, kernel.buffers);

@@ -3,9 +3,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "ir/core/text_form.h"
+#include "ops/manifest.h"
+#include "search/sketches/recipe.h"
 
 namespace lathe::runtime {
 namespace {
@@ -59,6 +62,80 @@ TEST(TensorPacking, PartsLieOneAfterAnother) {
     }
   }
   EXPECT_TRUE(tensor_packing(k, *stage, 0, {})->parts.empty());
+}
+
+// Of 16 rows a block: 32 bytes of halves, then 256 of nibbles; or room that nobody fills behind them.
+TEST(TensorPacking, PiecesLieBetweenThoseOfOtherParts) {
+  const ops::LoweredKernel k = nibbles();
+  for (const int64_t step : {288, 320}) {
+    LeafCache cache({}, nullptr, nullptr);
+    const auto stage =
+        stage_of(k, cache,
+                 fmt::format("tile_buffer d 0 16\nswap_dims d 1 2\nspace_dim d 1 {}\ntile_buffer q 0 16\n"
+                             "swap_dims q 1 2\nswap_dims q 2 3\nspace_dim q 1 {}\n",
+                             step / 2, step));
+    ASSERT_TRUE(stage.ok()) << stage.status().to_string();
+    const auto packing = tensor_packing(k, *stage, 1, {});
+    ASSERT_TRUE(packing.ok()) << packing.status().to_string();
+    ASSERT_EQ(packing->parts.size(), 2u);
+    EXPECT_EQ(packing->parts[0].at, 0);
+    EXPECT_EQ(packing->parts[1].at, 32);
+    EXPECT_EQ(packing->bytes, 5 * step + 288) << "three panels of two blocks";
+    std::vector<uint8_t> source(40 * 36), out(static_cast<size_t>(packing->bytes), 0xee);
+    for (size_t i = 0; i < source.size(); ++i) source[i] = static_cast<uint8_t>(i * 31 + i / 36);
+    ASSERT_TRUE(run_pack(*packing, {}, source.data(), out.data(), nullptr).ok());
+    std::vector<uint8_t> expected(out.size(), 0);
+    for (int64_t n = 0; n < 40; ++n) {
+      for (int64_t block = 0; block < 2; ++block) {
+        const int64_t to = (n / 16 * 2 + block) * step, from = 36 * n + 18 * block;
+        for (int64_t i = 0; i < 2; ++i)
+          expected[static_cast<size_t>(to + n % 16 * 2 + i)] = source[static_cast<size_t>(from + i)];
+        for (int64_t i = 0; i < 16; ++i)
+          expected[static_cast<size_t>(to + 32 + i * 16 + n % 16)] = source[static_cast<size_t>(from + 2 + i)];
+      }
+    }
+    EXPECT_EQ(out, expected);
+  }
+}
+
+// What a group of weights needs lies together, nothing between it and the next group. Two groups of q6_k share a loop's
+// step and no dimension: its fields stay apart.
+TEST(TensorPacking, FieldsOfABlockAreOneStream) {
+  struct Format {
+    const char* name;
+    int64_t block, given, bytes;  // of a block, in the caller's memory and packed
+    bool together = true;
+  };
+  for (const auto& [format, block, given, bytes, together] :
+       {Format{"q4_0", 32, 18, 18}, Format{"q4_1", 32, 20, 20}, Format{"q5_0", 32, 22, 22}, Format{"q5_1", 32, 24, 24},
+        Format{"q8_0", 32, 34, 34}, Format{"q4_k", 256, 144, 148}, Format{"q5_k", 256, 176, 180},
+        Format{"q6_k", 256, 210, 210, false}}) {
+    SCOPED_TRACE(format);
+    const auto workloads = ops::parse_manifest(fmt::format(
+        R"({{"name":"q","graph":{{"tensors":{{"a":{{"dtype":"f32","dims":[2,512]}},"w":{{"dtype":"u8","dims":[64,{}],)"
+        R"("const":true}}}},"nodes":[{{"op":"quantized_matmul","in":["a","w"],"out":"y","attrs":{{"format":"{}"}}}}],)"
+        R"("outputs":["y"]}},"dims":{{}},"allowed":["reassociate","contract","quantised_activations"]}})"
+        "\n",
+        512 / block * given, format));
+    ASSERT_TRUE(workloads.ok()) << workloads.status().to_string();
+    const auto lowered = ops::lower(*ops::finish((*workloads)[0].graph));
+    ASSERT_TRUE(lowered.ok()) << lowered.status().to_string();
+    const ops::LoweredKernel& k = lowered->kernels[0];
+    search::Problem problem;
+    problem.kernel = k.kernel;
+    problem.allowed = (*workloads)[0].allowed;
+    const ir::Target target = ir::bare_target(ir::IsaLevel::avx512);
+    LeafCache cache({}, nullptr, nullptr);
+    const auto stage = build_stage(k.kernel, search::default_scheduled(problem, target), target, cache,
+                                   {.llvm = false, .portable = true});
+    ASSERT_TRUE(stage.ok()) << stage.status().to_string();
+    const auto packing = tensor_packing(k, *stage, 1, {});
+    ASSERT_TRUE(packing.ok()) << packing.status().to_string();
+    EXPECT_EQ(packing->bytes, 64 * (512 / block) * bytes);
+    // All begin in the first block, groups behind what the whole block has.
+    const auto in_first = [&](const TensorPacking::Part& p) { return p.at < 32 * bytes; };
+    EXPECT_EQ(std::all_of(packing->parts.begin(), packing->parts.end(), in_first), together);
+  }
 }
 
 TEST(TensorPacking, SomePartsAloneAreRefused) {

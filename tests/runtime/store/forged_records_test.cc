@@ -268,9 +268,9 @@ Forgery random_forgery(const Bed& bed, std::mt19937_64& random) {
   const size_t own = random() % (bed.standard.moves.size() + 1);
   for (size_t i = 0; i < own; ++i) add(bed.standard.moves[i]);
   for (size_t i = 0; i < 4; ++i) {
-    static const char* const kLayout[] = {"increment_padding", "repeat_padding", "tile_buffer", "swap_dims",
-                                          "vectorize_buffer"};
-    const search::Transform& row = random() % 2 == 0 ? *search::find_transform(kLayout[random() % 5])
+    static const char* const kLayout[] = {"increment_padding", "repeat_padding",   "tile_buffer",
+                                          "swap_dims",         "vectorize_buffer", "space_dim"};
+    const search::Transform& row = random() % 2 == 0 ? *search::find_transform(kLayout[random() % std::size(kLayout)])
                                                      : search::transforms()[random() % search::transforms().size()];
     const std::vector<search::Move> moves = row.propose(kernel);
     if (!moves.empty()) add(moves[random() % moves.size()]);

@@ -188,6 +188,8 @@ TEST(SafeKernel, LayoutsOfGigabytesAreRefused) {
     EXPECT_THAT(check_safe(naive, changed("w: f32[21] const", to)).message(), HasSubstr("buffer w: layout and padding"))
         << to;
   }
+  const ir::Status far = check_safe(naive, changed("w: f32[21] const", "w: f32[21] const layout [0:1000000000]"));
+  EXPECT_THAT(far.message(), HasSubstr("buffer w: its steps would take"));
 }
 
 // A constant that is only padded is packed like one in another order.
