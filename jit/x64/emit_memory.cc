@@ -55,6 +55,8 @@ void Emitter::load(const Inst& inst) {
   use(kCpu_avx);
   if (inst.type != MemType::b32) {
     load_narrow(inst, to, from);
+  } else if (inst.op == LeafOp::k_load_bcast && shape_.evex) {
+    as_.vpbroadcastd(to, as_.ptr[from]);  // twice as many a cycle as vbroadcastss on Zen 4, which shuffles for it
   } else if (inst.op == LeafOp::k_load_bcast) {
     as_.vbroadcastss(to, as_.ptr[from]);
   } else if (inst.mask < 0) {

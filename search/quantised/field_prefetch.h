@@ -4,7 +4,8 @@
 
 namespace lathe::search {
 
-inline constexpr int64_t kFarAhead = 16384;  // bytes
+// Bytes that fit into L1 ahead of a tile of many rows, beside these.
+int64_t far_ahead(const ir::Target& target);
 // Bytes that tiles of so many rows fetch ahead by default; 0: the core's prefetcher keeps up.
 int64_t usual_distance(const ir::Target& target, int64_t rows, bool together);
 

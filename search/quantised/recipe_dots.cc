@@ -16,6 +16,7 @@
 #include <numeric>
 
 #include "ir/analysis/dependence.h"
+#include "search/quantised/activation_rows.h"
 #include "search/quantised/field_prefetch.h"
 #include "search/quantised/groups.h"
 #include "search/quantised/parts.h"
@@ -29,15 +30,18 @@ namespace {
 
 constexpr int64_t kBeside = 4;  // quads of a loop's step, vectors or groups side by side
 constexpr int64_t kHurriedRows = 4, kFewRows = 4;
-constexpr int64_t kNextRows = 8, kFewFields = 3;  // taller tiles fetch no faster; more streams are lost
+constexpr int64_t kNextRows = 8;                        // taller tiles fetch no faster
+constexpr int64_t kFewFields = 3, kFewFieldsAlone = 4;  // more streams are lost
 constexpr int64_t kFarPart = 4;  // of L2: beyond it results and what is read like them leave it between panels
 constexpr double kDots = 2, kIssue = 3.5;                   // a cycle
 constexpr double kEnds = 12, kCrowded = 1.5, kStore = 0.1;  // sums that end together; cycles of one more, of a store
 constexpr double kShown = 0.3, kShownNext = 0.1;            // of what waits behind memory, or the reverse
 constexpr double kNextRate = 0.75;                          // of memory's, for lines far from those in use
-constexpr double kNear = 70;                                // bytes a cycle from the second cache, not hidden
-constexpr int64_t kLeastTurns = 5, kMostTurns = 11;         // sums of groups that take turns
-constexpr double kTurnsIssue = 4.6, kTurnsNear = 400;       // what these reach of the two above
+// The same where the core's prefetcher keeps up alone: slower, and hidden until it takes most of the arithmetic's time.
+constexpr double kAloneNextRate = 0.31, kAloneShown = 0.5, kAloneHidden = 0.2;
+constexpr double kNear = 70;                           // bytes a cycle from the second cache, not hidden
+constexpr int64_t kLeastTurns = 5, kMostTurns = 11;    // sums of groups that take turns
+constexpr double kTurnsIssue = 4.6, kTurnsNear = 400;  // what these reach of kIssue and kNear
 constexpr int64_t kScratchRegisters = 6, kGroupRegisters = 4, kWeightRegisters = 2;  // of what is in the making
 constexpr int64_t kOperationBytes = 8, kMostBytes = 18 << 10;
 
@@ -126,12 +130,13 @@ class DotsSketch {
     if (in_parts(k)) return widest_scale(k);
     return g_.group < kLeastScale && g_.block > 1 ? kLeastScale : g_.group;
   }
-  // Whether the code takes two groups of a part in turns, which hides how long sums take (lower_interleave.cc).
+  // Whether the code takes two groups of a part in turns, which hides how long sums take (lower_interleave.cc), or sums
+  // of vectors in halves need no turns.
   bool takes_turns(const Setting& k) const {
     const int64_t sums = k.tile_rows * vectors(k), prefetched = problem_.cold ? -1 : 0;
     const bool halves = byte_fields() == 1 && bytes_.of.at(bytes_.largest) * 2 <= static_cast<double>(n_ * k_);
-    return halves && in_parts(k) && sums_fit(k) && !g_.weight.rest && k.prefetch == prefetched && sums >= kLeastTurns &&
-           sums <= kMostTurns;
+    return halves && in_parts(k) && sums_fit(k) && !g_.weight.rest && sums >= kLeastTurns &&
+           (k.prefetch == prefetched || t_.halves() > 1) && sums <= kMostTurns;
   }
   // Groups for each multiplication with a scale of the activations.
   int64_t in_one(const Setting& k) const { return in_parts(k) ? scale(k) / g_.group : 1; }
@@ -150,7 +155,6 @@ class DotsSketch {
     const int64_t copies = std::max(unrolled(k), in_one(k));
     return static_cast<int64_t>(group_operations(k) * share) * copies * kOperationBytes;
   }
-  void write_rows(Script& s, const Setting& k) const;
   void write_tiles(Script& s, const Setting& k) const;
 
   const Problem& problem_;
@@ -231,7 +235,8 @@ double DotsSketch::group_cycles(const Setting& k, int64_t tile_rows) const {
   const double weights = bytes_.total / static_cast<double>(n_) / static_cast<double>(k_) * group * v * t_.lanes;
   const double issue = takes_turns(tile) ? kTurnsIssue : kIssue, near = takes_turns(tile) ? kTurnsNear : kNear;
   const double reads = (weights + rows * group) / near;
-  return std::max({dots / kDots, group_operations(tile) / issue, chain}) + crowd + stores + reads;
+  const double pipes = t_.halves() * std::max(dots / kDots, group_operations(tile) / issue);
+  return std::max(pipes, chain) + crowd + stores + reads;
 }
 
 double DotsSketch::estimate(const Setting& k) const {
@@ -244,8 +249,11 @@ double DotsSketch::estimate(const Setting& k) const {
   if (k.prefetch == -1) {
     // Each tile reads a share of the next panel.
     const auto tile = [&](int64_t rows) {
-      const double cycles = panels * groups * group_cycles(k, rows), share = memory / kNextRate / tiles;
-      return std::max(cycles, share) + kShownNext * std::min(cycles, share);
+      const double rate = t_.prefetches_alone ? kAloneNextRate : kNextRate;
+      const double cycles = panels * groups * group_cycles(k, rows), share = memory / rate / tiles;
+      const double more = std::max(cycles, share), less = std::min(cycles, share);
+      const double shown = t_.prefetches_alone ? std::max(0.0, kAloneShown * less / more - kAloneHidden) : kShownNext;
+      return more + shown * less;
     };
     return static_cast<double>(whole) * tile(k.tile_rows) + (rest != 0 ? tile(rest) : 0) + ends;
   }
@@ -265,10 +273,11 @@ std::optional<DotsSketch::Setting> DotsSketch::standard() const {
                                                 {&Setting::panel_columns, values_of(*this, &Setting::panel_columns)},
                                                 {&Setting::streams, values_of(*this, &Setting::streams)},
                                                 {&Setting::scale, scales()}};
-  const bool few_fields = std::ssize(p_.fields) <= kFewFields;
+  const bool few_fields = std::ssize(p_.fields) <= (t_.prefetches_alone ? kFewFieldsAlone : kFewFields);
   const bool shares = problem_.cold && few_fields && m_ >= kNextRows;
   std::vector<int64_t> prefetches;
-  if (!shares || m_ == kNextRows || (g_.group < k_ && byte_fields() == 1)) prefetches.push_back(0);
+  const bool one_field = byte_fields() == 1 && (g_.group < k_ || t_.prefetches_alone);
+  if (!shares || m_ == kNextRows || one_field) prefetches.push_back(0);
   if (shares) prefetches.push_back(-1);
   // Bytes that are weights as they lie are used up faster than one stream of them is kept on its way.
   const bool plain = g_.group < k_ && operations(g_.weight.byte) == 1;
@@ -302,46 +311,10 @@ std::optional<DotsSketch::Setting> DotsSketch::standard() const {
 Status DotsSketch::write(Script& s, const Setting& k) const {
   const char* sums = in_parts(k) ? " sums=scales" : "";
   s.move("quantize_activations {} group={} scale={}{} as kg", p_.k->iter, g_.group, scale(k), sums);
-  write_rows(s, k);
+  write_activation_rows(
+      s, {.lanes = t_.lanes, .depth = k_, .scale = scale(k), .group = g_.group, .parallel = k.parallel != 0});
   write_tiles(s, k);
   return {};
-}
-
-// Activations as bytes: vectors along the depth.
-void DotsSketch::write_rows(Script& s, const Setting& k) const {
-  if (!s.ok()) return;
-  const std::vector<const Stmt*> rows = scopes_with_role(s.kernel(), "quantise");
-  if (rows.empty()) return;
-  const Stmt scale = rows.back()->body[0], group = scale.body[4];
-  const std::string outermost = rows.front()->iter, largest = scale.body[1].iter, bytes = group.body[1].iter;
-  const auto vectors = [&](const std::string& scope, int64_t extent, int64_t beside) {
-    const int64_t step = beside * t_.lanes;
-    std::string inner = scope;
-    if (extent > step && beside > 1) {
-      s.move("tile_scope {} {} tail={} as {}s,{}u", scope, step, extent % step == 0 ? "exact" : "mask", scope, scope);
-      inner = scope + "u";
-    }
-    s.move("tile_scope {} {} tail={} as {}v,{}l", inner, t_.lanes, extent % t_.lanes == 0 ? "exact" : "mask", scope,
-           scope);
-    if (inner != scope || extent <= step) s.move("unroll_scope {}v", scope);
-    s.move("vectorize_scope {}l", scope);
-  };
-  // What one group waits for, others do meanwhile.
-  std::string around = scale.iter;
-  const int64_t activations = this->scale(k);
-  const bool short_groups = activations <= kBeside * t_.lanes;
-  if (short_groups && k_ / activations % kBeside == 0) {
-    s.move("tile_scope {} {} tail=exact as {}s,{}u", around, kBeside, around, around);
-    around += "u";
-  }
-  s.move("move_to_register {} {}", scale.body[0].target, around);
-  s.move("move_to_register {} {}", scale.body[2].target, around);
-  s.move("move_to_register {} {}", group.body[0].target, group.iter);
-  vectors(largest, activations, kBeside);
-  vectors(bytes, g_.group, kBeside);
-  if (short_groups) s.move("unroll_scope {}", group.iter);
-  if (around != scale.iter) s.move("unroll_scope {}", around);
-  if (k.parallel != 0) s.move("parallelize {}", outermost);
 }
 
 void DotsSketch::write_tiles(Script& s, const Setting& k) const {
@@ -463,7 +436,8 @@ void DotsSketch::write_tiles(Script& s, const Setting& k) const {
   s.move("{} {} m0", sums_fit(k) ? "move_to_register" : "move_to_stack", sums);
   if (in_parts(k)) s.move("move_to_register {} {}", sums_of_part, part);
   s.move("move_to_register {} {}", integers, group);
-  FieldPrefetch prefetch{.ahead = k.prefetch > 0 ? k.prefetch : kFarAhead, .start = k.start != 0, .group = g_.group};
+  FieldPrefetch prefetch{
+      .ahead = k.prefetch > 0 ? k.prefetch : far_ahead(t_), .start = k.start != 0, .group = g_.group};
   prefetch.of_a_weight = 1 / static_cast<double>(n_) / static_cast<double>(k_);
   prefetch.columns = columns;
   prefetch.together = together_;

@@ -70,6 +70,20 @@ TEST_P(X64Memory, AddressesOfEveryForm) {
   }
 }
 
+// One element in all lanes: with AVX-512 by the integer instruction, which takes a load port only, whereas the one for
+// floats takes a shuffle as well where vectors are worked on in halves.
+TEST_P(X64Memory, ElementsRepeatedWithoutAShuffle) {
+  if (disassemble({0xc3}).empty()) GTEST_SKIP() << "needs a disassembler";
+  LeafProgram p = program("repeated");
+  p.body = {inst(at(LeafOp::k_load_bcast, 0, 0, 4)), inst(store(0, 2)), inst(at(LeafOp::k_store, 0, 2, 64))};
+  const auto image = compile_xbyak(p);
+  ASSERT_TRUE(image.ok()) << image.status().to_string();
+  const std::string text = disassemble({image->code.begin(), image->code.begin() + image->text_bytes});
+  const bool wide = shape().level == ir::IsaLevel::avx512;
+  EXPECT_EQ(text.find("vpbroadcastd") != std::string::npos, wide) << text;
+  EXPECT_EQ(text.find("vbroadcastss") == std::string::npos, wide) << text;
+}
+
 TEST_P(X64Memory, StoresOfEveryKind) {
   LeafProgram p = program("stores");
   p.body = {inst(load(0, 0)),

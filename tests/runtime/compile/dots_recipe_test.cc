@@ -141,5 +141,45 @@ TEST(DotsRecipe, one_or_two_rows_read_plain_bytes_as_two_streams) {
   EXPECT_NE(default_of("zen5", "gemv_q8_0_1x4096x4096").find(" st=1"), std::string::npos);
 }
 
+// Zen 4 fetches the next panel too slowly where arithmetic takes no longer than that, and its L1 keeps less of what
+// is fetched ahead.
+TEST(DotsRecipe, the_next_panel_is_fetched_where_that_comes_in_time) {
+  struct Case {
+    const char* name;
+    int64_t alone, asked;
+  };
+  for (const Case& c : {Case{"low_q4_0_8x4096x4096", 4096, -1},
+                        {"low_q4_0_16x4096x4096", -1, -1},
+                        {"low_q4_0_32x4096x4096", -1, -1},
+                        {"low_g32_8x4096x4096", 4096, -1},
+                        {"low_q8_0_8x4096x4096", 4096, 16384},
+                        {"low_q8_0_16x4096x4096", 4096, -1},
+                        {"int8_channel_8x4096x4096", 4096, 16384},
+                        {"int8_channel_16x4096x4096", 4096, -1},
+                        {"int8_channel_32x4096x4096", -1, -1}}) {
+    const std::string alone = default_of("zen4", c.name), asked = default_of("zen5", c.name);
+    EXPECT_NE(alone.find(fmt::format(" pf={} ", c.alone)), std::string::npos) << c.name << alone.substr(0, 200);
+    EXPECT_NE(asked.find(fmt::format(" pf={} ", c.asked)), std::string::npos) << c.name << asked.substr(0, 200);
+  }
+}
+
+// A tile reads its rows side by side: they must not share sets of the first cache.
+TEST(DotsRecipe, rows_of_bytes_lie_on_sets_of_their_own) {
+  for (const int64_t depth : {896, 960, 1024, 2048, 2080}) {
+    ops::Graph g;
+    const int a = add_tensor(g, "a", {ops::fixed_dim(9), ops::fixed_dim(depth)});
+    const int w = add_tensor(g, "w", {ops::fixed_dim(64), ops::fixed_dim(depth / 32 * 34)}, true, ir::DType::u8);
+    g.outputs = {add_node(g, "quantized_matmul", {a, w}, "y", {{"format", std::string("q8_0")}})};
+    search::Problem p;
+    p.kernel = ops::lower(*ops::finish(g))->kernels[0].kernel;
+    p.allowed = ir::kQuantisedActivations;
+    const search::Scheduled scheduled = search::default_scheduled(p, test::find_machine("zen4")->target);
+    const ir::Buffer* bytes = scheduled.kernel.find_buffer("a_q");
+    ASSERT_NE(bytes, nullptr) << depth;
+    const int64_t more = bytes->padding.empty() ? 0 : bytes->padding.back();
+    EXPECT_EQ(more, depth % 1024 == 0 ? 64 : 0) << depth;
+  }
+}
+
 }  // namespace
 }  // namespace lathe::runtime
