@@ -30,7 +30,7 @@ namespace {
 
 constexpr int64_t kBeside = 4;  // quads of a loop's step, vectors or groups side by side
 constexpr int64_t kHurriedRows = 4, kFewRows = 4, kAheadOfTwo = 6144, kAheadOfFew = 8192;  // bytes
-constexpr int64_t kNextRows = 8;  // taller tiles fetch no faster
+constexpr int64_t kNextRows = 8;                        // taller tiles fetch no faster
 constexpr int64_t kFewFields = 3, kFewFieldsAlone = 4;  // more streams are lost
 constexpr int64_t kFarPart = 4;  // of L2: beyond it results and what is read like them leave it between panels
 constexpr double kDots = 2, kIssue = 3.5;                   // a cycle
@@ -146,8 +146,7 @@ class DotsSketch {
     const int64_t sums = k.tile_rows * vectors(k), prefetched = problem_.cold ? -1 : 0;
     const bool halves = byte_fields() == 1 && bytes_.of.at(bytes_.largest) * 2 <= static_cast<double>(n_ * k_);
     return halves && in_parts(k) && sums_fit(k) && !g_.weight.rest && sums >= kLeastTurns &&
-           (k.prefetch == prefetched || t_.halves() > 1) &&
-           sums <= kMostTurns;
+           (k.prefetch == prefetched || t_.halves() > 1) && sums <= kMostTurns;
   }
   // Groups for each multiplication with a scale of the activations.
   int64_t in_one(const Setting& k) const { return in_parts(k) ? scale(k) / g_.group : 1; }
