@@ -344,7 +344,7 @@ void prefetch_inputs(Script& s, const std::vector<std::string>& inputs, const st
     };
     if (!s.ok() || !find(rows == nullptr ? s.kernel().body : rows->body, find) || at == nullptr) continue;
     const int64_t bytes = elements * dtype_bytes(s.kernel().find_buffer(b)->type);
-    s.move("prefetch {} {} ahead={} lines={}", b, at->iter, ahead, std::clamp<int64_t>(bytes / kLine, 1, 32));
+    s.prefetch("{} {} ahead={} lines={}", b, at->iter, ahead, std::clamp<int64_t>(bytes / kLine, 1, 32));
   }
 }
 
