@@ -149,7 +149,11 @@ const std::vector<KnobRow<MatmulSketch>>& MatmulSketch::table() {
        "spread over the tiles",
        &Setting::prefetch, -1, kAnySize, true,
        [](S s) {
-         if (s.in_place() && s.rows_apart()) return Values{0, 256, 512, 1024, -1};
+         if (s.in_place() && s.rows_apart()) {
+           Values v = {0, 256, 512, 1024, -1};
+           if (s.t_.prefetches_alone) v.push_back(s.next_rows());
+           return v;
+         }
          if (!s.packed() && s.dots_.columns != 0 && s.dots_.whole == 0) return Values{0, kNarrowAhead, kRowsAhead};
          if (!s.packed()) return values_if(is_const_int(s.p_.n->extent), {0, -1});
          return values_if(true, s.m_ <= kMaxOwnStream ? s.t_.slow_memory()

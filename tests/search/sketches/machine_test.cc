@@ -91,5 +91,22 @@ TEST(Machine, prefetches_are_to_l2_where_the_core_fetches_streams) {
   }
 }
 
+// Such a core reads few rows of B together, and is told of the next ones at the same columns.
+TEST(Machine, few_plain_rows_prefetch_the_next_rows_where_the_core_fetches_streams) {
+  const ir::Target t = machine("zen4").target;
+  for (const int64_t m : {1, 2, 3, 4}) {
+    const Problem p = plain(m, false);
+    const Recipe* recipe = find_recipe(p);
+    const Knobs k = recipe->defaults(p, t);
+    EXPECT_TRUE(recipe->build(k, p, t).ok()) << m;
+    EXPECT_EQ(k.at("kc"), 8) << m;
+    EXPECT_EQ(k.at("nr"), 64) << m;
+    EXPECT_EQ(k.at("pf"), 8 * 4096 * 4) << m;
+  }
+  const Problem one = plain(1, true), four = plain(4, true);
+  EXPECT_EQ(find_recipe(one)->defaults(one, t).at("pf"), 1024);
+  EXPECT_EQ(find_recipe(four)->defaults(four, t).at("pf"), 2048);
+}
+
 }  // namespace
 }  // namespace lathe::search
