@@ -132,6 +132,7 @@ const std::vector<KnobRow<MatmulSketch>>& MatmulSketch::table() {
          Values v = !s.packed()          ? Values{0, 16, 32, 64, 128, 256, 512, 1024, 2048}
                     : s.t_.slow_memory() ? Values{0, 32, 64, 128, 256, 512}
                                          : Values{0, 256, 512, 1024, 2048};
+         if (s.in_place() && s.t_.prefetches_alone) v.insert(v.begin() + 1, kDepthAlone);
          std::erase_if(v, [&](int64_t block) { return block >= s.k_ && block != 0; });
          return v;
        }},
