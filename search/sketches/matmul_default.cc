@@ -154,10 +154,10 @@ std::optional<MatmulSketch::Setting> MatmulSketch::standard() const {
     const bool far = problem_.cold && k_ > t_.lanes, alone = dots_.columns == 1 && m_max_ >= kStreams;
     const Setting k{.tile_rows = far && alone ? kStreams : 1,
                     .panel_columns = widths_.front(),
-                    .prefetch = !far                                    ? 0
-                                : !alone                                ? kRowsAhead
+                    .prefetch = !far                                      ? 0
+                                : !alone                                  ? kRowsAhead
                                 : a_bytes_ < kWide || t_.prefetches_alone ? kNarrowAhead
-                                                                        : 0,
+                                                                          : 0,
                     .depth_sums = 1};
     each_setting(k, {row_blocks}, visit);
   }

@@ -199,8 +199,7 @@ Status MatmulSketch::write(Script& s, const Setting& k) const {
                 lines = 4 * depth_step * row / 64;  // of B per four steps
   const bool first = k.copy_panels == kCopyFirst;
   if (k.prefetch > 0 && in_place()) {
-    s.prefetch("{} {} ahead={} lines={}", b, first ? kCopyScope : steps, k.prefetch,
-           std::max<int64_t>(row / 64, 1));
+    s.prefetch("{} {} ahead={} lines={}", b, first ? kCopyScope : steps, k.prefetch, std::max<int64_t>(row / 64, 1));
   }
   for (int64_t stream = 0; k.prefetch > 0 && !in_place() && stream < k.streams; ++stream)
     s.prefetch("{} {} ahead={} lines={}", b, steps, k.prefetch + stream * k_ * row, lines);

@@ -215,8 +215,8 @@ TEST(LowerMatmul, RowsArePrefetchedByTheirSteps) {
 
 // To L2 where the statement says so, along rows and in streams.
 TEST(LowerMatmul, PrefetchesAreToTheCacheThatIsNamed) {
-  for (const auto& [prefetch, b, count_of] :
-       {std::tuple("p1 ahead 256 lines 2 to l2", "[?, 1]", 2 * (4 + 1)), std::tuple("p1 lines 6 to l2", "[32, 1]", 6)}) {
+  for (const auto& [prefetch, b, count_of] : {std::tuple("p1 ahead 256 lines 2 to l2", "[?, 1]", 2 * (4 + 1)),
+                                              std::tuple("p1 lines 6 to l2", "[32, 1]", 6)}) {
     LeafCase c = tile_case({.m = 4, .b = b, .prefetch = prefetch}, 7, 32);
     expect_leaf(c);
     const auto p = c.lower(test_target(ir::IsaLevel::avx512));
