@@ -66,8 +66,10 @@ struct Target {
   // Cycles that an operation keeps a pipe: 2 where a vector is worked on in two halves.
   int halves() const { return std::max(1, vector_bytes() / pipe_bytes); }
   // Whether the core's prefetcher alone brings a stream from memory as fast as it comes. Where arithmetic waits for the
-  // stream, instructions that prefetch then cost.
+  // stream, instructions that prefetch to L1 then cost, as few lines are on their way there at once.
   bool prefetches_alone = false;
+  // The level of the cache that rows and products prefetch to.
+  int prefetched_cache() const { return prefetches_alone ? 2 : 1; }
 
   uint64_t features() const { return isa_features(level) | extra; }
   bool has(uint64_t wanted) const { return (wanted & ~features()) == 0; }

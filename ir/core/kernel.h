@@ -95,9 +95,9 @@ struct Stmt {
 
   // prefetch (no meaning, only speed): lines of buffer `target`, `distance` bytes ahead of where the enclosing tensor
   // scope reads it. `iter` empty: its own stream; else that nest iterator's steps share out the block ahead. `lines`
-  // cache lines per four steps of the tensor scope.
+  // cache lines per four steps of the tensor scope, to the cache of that level: 1 or 2.
   int64_t distance = 0;
-  int lines = 0;
+  int lines = 0, cache = 1;
 };
 
 // Liberties a kernel or a move takes with float results; bits of the C ABI. Empty = exact.

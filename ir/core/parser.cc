@@ -269,7 +269,9 @@ class KernelParser {
     if (lines < 0 || lines > std::numeric_limits<int>::max())
       return in_.expected("a smaller number of lines before this");
     s.lines = static_cast<int>(lines);
-    return {};
+    if (!in_.accept("to")) return {};
+    s.cache = 2;
+    return in_.expect("l2");
   }
 
   Status assign(Stmt& s) {

@@ -181,7 +181,7 @@ void print_body(std::string& out, const std::vector<Stmt>& body, int indent) {
         out += fmt::format("prefetch {}", s.target);
         if (s.distance != 0) out += fmt::format(" ahead {}", s.distance);
         if (!s.iter.empty()) out += fmt::format(" next {}", s.iter);
-        out += fmt::format(" lines {}\n", s.lines);
+        out += fmt::format(" lines {}{}\n", s.lines, s.cache == 2 ? " to l2" : "");
         break;
     }
   }

@@ -387,12 +387,15 @@ Value* emit_shuffle128(OpContext& c, const Inst& i) {
   }
   return v;
 }
-Value* emit_prefetch(OpContext& c, const Inst& i) {
+// For a read of data; locality 3 is prefetcht0, 2 prefetcht1.
+Value* prefetch_line(OpContext& c, const Inst& i, uint32_t locality) {
   Value* p = c.address(i.mem);
   auto& b = c.builder;
-  b.CreateIntrinsic(Intrinsic::prefetch, {p->getType()}, {p, b.getInt32(0), b.getInt32(3), b.getInt32(1)});
+  b.CreateIntrinsic(Intrinsic::prefetch, {p->getType()}, {p, b.getInt32(0), b.getInt32(locality), b.getInt32(1)});
   return nullptr;
 }
+Value* emit_prefetch(OpContext& c, const Inst& i) { return prefetch_line(c, i, 3); }
+Value* emit_prefetch_l2(OpContext& c, const Inst& i) { return prefetch_line(c, i, 2); }
 
 // emit_op refuses them.
 Value* emit_tile_zero(OpContext&, const Inst&) { return nullptr; }

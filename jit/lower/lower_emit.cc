@@ -370,17 +370,17 @@ int Emitter::mask_and(int a, int b) {
   return compare(LeafOp::k_cmp_eq, both, one);
 }
 
-void Emitter::prefetch(int ptr, int64_t bytes) {
-  Inst& i = emit(LeafOp::k_prefetch, -1, level());
+void Emitter::prefetch(int ptr, int64_t bytes, int cache) {
+  Inst& i = emit(cache == 2 ? LeafOp::k_prefetch_l2 : LeafOp::k_prefetch, -1, level());
   i.mem.ptr = ptr;
   i.mem.disp = static_cast<int32_t>(bytes);
 }
 
-void Emitter::prefetch(const Access& at, int64_t bytes) {
+void Emitter::prefetch(const Access& at, int64_t bytes, int cache) {
   Access ahead = at;
   ahead.base.bytes += bytes;
   const Mem line = mem(ahead);
-  emit(LeafOp::k_prefetch, -1, level()).mem = line;
+  emit(cache == 2 ? LeafOp::k_prefetch_l2 : LeafOp::k_prefetch, -1, level()).mem = line;
 }
 
 int Emitter::new_ptr(PtrInit init) {

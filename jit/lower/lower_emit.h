@@ -152,8 +152,9 @@ class Emitter {
   // Tiles, as Inst::imm numbers them; rows of memory lie `step` apart, which is a number or multiple of one stride.
   void tile(LeafOp op, uint32_t tiles);
   void tile(LeafOp op, int number, const Access& at, const Linear& step);
-  void prefetch(int ptr, int64_t bytes);
-  void prefetch(const Access& at, int64_t bytes);
+  // cache: 1 or 2, the level that the line is brought to.
+  void prefetch(int ptr, int64_t bytes, int cache);
+  void prefetch(const Access& at, int64_t bytes, int cache);
 
   int home();                                             // a register whose content changes
   void set_constant(int home, uint32_t bits, int level);  // placed in frame `level`

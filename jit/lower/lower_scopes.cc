@@ -176,7 +176,7 @@ void Lowering::counted_loop(const Stmt& s) {
     env_.push_back({s.iter, Binding::Kind::loop, 0, 0, l});
     prefetches(s);
     for (const PrefetchStream& stream : streams) {
-      for (int line = 0; line < stream.lines; ++line) e_.prefetch(stream.ptr, 64 * line);
+      for (int line = 0; line < stream.lines; ++line) e_.prefetch(stream.ptr, 64 * line, stream.cache);
     }
     body(s.body);
     for (const PrefetchStream& stream : streams) step_stream(stream);
@@ -243,7 +243,7 @@ std::pmr::vector<Lowering::PrefetchStream> Lowering::open_streams(const Stmt& sc
     }
     PtrInit init;
     init.stream = streams_++;
-    out.push_back({e_.new_ptr(init), init.stream, c.lines});
+    out.push_back({e_.new_ptr(init), init.stream, c.lines, c.cache});
   }
   return out;
 }
@@ -281,7 +281,7 @@ void Lowering::prefetch(const Stmt& p, const Stmt& scope) {
     return;
   }
   ahead_.push_back(slot);
-  for (int line = 0; line < p.lines; ++line) e_.prefetch(*at, p.distance + 64 * line);
+  for (int line = 0; line < p.lines; ++line) e_.prefetch(*at, p.distance + 64 * line, p.cache);
 }
 
 void Lowering::guarded(const std::vector<LaneBound>& bounds, size_t at, int64_t lane, const Body& list,

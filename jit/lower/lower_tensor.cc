@@ -149,8 +149,9 @@ void Lowering::mma(const Stmt& s) {
     e_.enter(l);
     for (int k = 0; k < count && e_.ok(); ++k) {
       if (count == kUnroll) {
-        for (const auto& [ptr, number, lines] : streams) {
-          for (int line = lines * k / kUnroll; line < lines * (k + 1) / kUnroll; ++line) e_.prefetch(ptr, 64 * line);
+        for (const auto& [ptr, number, lines, cache] : streams) {
+          for (int line = lines * k / kUnroll; line < lines * (k + 1) / kUnroll; ++line)
+            e_.prefetch(ptr, 64 * line, cache);
         }
       }
       step(k);

@@ -121,7 +121,7 @@ class Lowering {
   void prefetches(const ir::Stmt& scope);
   void prefetch(const ir::Stmt& p, const ir::Stmt& scope);
   struct PrefetchStream {
-    int ptr, number, lines;  // that many a step
+    int ptr, number, lines, cache;  // that many a step, to this level
   };
   std::pmr::vector<PrefetchStream> open_streams(const ir::Stmt& scope);
   void step_stream(const PrefetchStream& stream);

@@ -10,7 +10,7 @@
 namespace lathe::jit {
 namespace {
 
-constexpr uint32_t kMagic = 0x35504c4c;  // "LLP5"
+constexpr uint32_t kMagic = 0x36504c4c;  // "LLP6"
 constexpr int kMaxDepth = 20;
 
 // One visitor describes each struct; the archive writes or reads it.

@@ -77,7 +77,7 @@ Emitter::Sources Emitter::sources(const Item& item) {
 
 void Emitter::instruction(const Item& item) {
   const Inst& inst = item.node->inst;
-  if (shape_.evex && inst.op != LeafOp::k_prefetch)
+  if (shape_.evex && leaf_op_kind(inst.op) != LeafOpKind::kHint)
     use(shape_.lanes == 16 ? kCpu_avx512f : kCpu_avx512f | kCpu_avx512vl);
   const Sources s = sources(item);
   switch (leaf_op_kind(inst.op)) {
@@ -91,7 +91,10 @@ void Emitter::instruction(const Item& item) {
       tile(inst);
       return;
     case LeafOpKind::kHint:
-      as_.prefetcht0(as_.ptr[address(inst.mem)]);
+      if (inst.op == LeafOp::k_prefetch)
+        as_.prefetcht0(as_.ptr[address(inst.mem)]);
+      else
+        as_.prefetcht1(as_.ptr[address(inst.mem)]);
       return;
     case LeafOpKind::kConst:
       if (inst.op == LeafOp::k_extent_f32) {

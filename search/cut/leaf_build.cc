@@ -33,6 +33,7 @@ Stmt without_body(const Stmt& s) {
   out.op = s.op;
   out.distance = s.distance;
   out.lines = s.lines;
+  out.cache = s.cache;
   return out;
 }
 

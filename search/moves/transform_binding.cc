@@ -271,6 +271,8 @@ Status apply_prefetch(TransformResult& result, const Move& move, const Transform
   stream.target = move.args[0];
   LATHE_ASSIGN(const int64_t lines, int_arg(move.options.at("lines"), "lines", 1, 128));
   stream.lines = static_cast<int>(lines);
+  const auto to = move.options.find("to");
+  stream.cache = to != move.options.end() && to->second == "l2" ? 2 : 1;
   if (ahead != move.options.end()) {
     LATHE_ASSIGN(stream.distance, int_arg(ahead->second, "ahead", 64, int64_t{1} << 30));
   } else if (site.scope().mark == Mark::unroll) {

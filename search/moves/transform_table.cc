@@ -491,7 +491,7 @@ const std::vector<Transform>& transforms() {
        .propose = propose_stream_stores,
        .where = Where::cpu},
       {.name = "prefetch",
-       .args = "buffer scope [ahead=bytes] [next=scope] lines=count",
+       .args = "buffer scope [ahead=bytes] [next=scope] lines=count [to=l1|l2]",
        .picture = "for k @tensor(mma): S  ->  for k @tensor(mma): prefetch w ahead 8192 lines 8; S",
        .numeric = kExact,
        .preconditions = {},

@@ -33,7 +33,7 @@ void share_next(Script& s, const std::string& field, const std::vector<const Stm
     iterations = all;
   }
   const int64_t lines = std::min(at_least_one(panel_lines / iterations), kMostLines);
-  if (!loop.empty()) s.move("prefetch {} {} next=m0 lines={}", field, loop, lines);
+  if (!loop.empty()) s.prefetch("{} {} next=m0 lines={}", field, loop, lines);
 }
 
 // Operands that are read after the sums with an element for each result: lines of the next tile, in each iteration of
@@ -62,7 +62,7 @@ void share_results(Script& s, const std::string& field, double results) {
       lines[a.buffer] = results * static_cast<double>(dtype_bytes(b.type)) / 64;
   }
   for (const auto& [buffer, all] : lines)
-    s.move("prefetch {} {} next=m0 lines={}", buffer, around, std::min(at_least_one(all / iterations), kMostLines));
+    s.prefetch("{} {} next=m0 lines={}", buffer, around, std::min(at_least_one(all / iterations), kMostLines));
 }
 
 }  // namespace
@@ -125,8 +125,8 @@ void prefetch_field(Script& s, const QuantisedField& f, const FieldBytes& bytes,
   const double share =
       how.together ? 1.0 : std::min(1.0, kAheadOfSmall * bytes.of.at(f.name) / bytes.of.at(bytes.largest));
   const int64_t ahead = 64 * at_least_one(static_cast<double>(how.ahead) * (largest ? 1 : share) / 64);
-  if (largest && how.start && !around.empty()) s.move("prefetch {} {} ahead={} lines=1", f.name, around, 2 * ahead);
-  s.move("prefetch {} {} ahead={} lines={}", f.name, best, ahead, std::min(at_least_one(lines), kMostLines));
+  if (largest && how.start && !around.empty()) s.prefetch("{} {} ahead={} lines=1", f.name, around, 2 * ahead);
+  s.prefetch("{} {} ahead={} lines={}", f.name, best, ahead, std::min(at_least_one(lines), kMostLines));
 }
 
 }  // namespace lathe::search

@@ -310,7 +310,7 @@ void QuantisedSketch::write_tiles(Script& s, const Setting& k) const {
     });
     const int64_t bytes = steps(k) * k.panel_columns;  // of a field of bytes, at each step of the innermost loop
     if (loop != scopes.rend())
-      s.move("prefetch {} {} ahead={} lines={}", bytes_.largest, *loop, k.prefetch, std::max<int64_t>(bytes / 64, 1));
+      s.prefetch("{} {} ahead={} lines={}", bytes_.largest, *loop, k.prefetch, std::max<int64_t>(bytes / 64, 1));
   }
   if (k.parallel != 0) s.move("parallelize {}", batches.empty() ? "n0" : batches.front()->iter);
 }

@@ -189,9 +189,11 @@ std::optional<RowSketch::Setting> RowSketch::short_rows(const Setting& k) const 
   Setting several = k;
   several.rows = narrow ? 8 : 4;
   several.unroll = 8 / several.rows;
+  // They lie in one piece, which such a core follows.
+  if (t_.prefetches_alone) several.prefetch = 0;
   // What is prefetched is of rows that follow.
   const double span = static_cast<double>(several.rows * shape_.cols) * shape_.bytes_in;
-  if (k.prefetch != 0 && span > static_cast<double>(k.prefetch)) return std::nullopt;
+  if (several.prefetch != 0 && span > static_cast<double>(several.prefetch)) return std::nullopt;
   const Expr rows = find_scope(problem_.kernel, shape_.row)->extent;
   const bool whole = proves_divisible(rows, several.rows, Ranges(problem_.kernel));
   return whole && accepts(several).ok() ? std::optional(several) : std::nullopt;
@@ -344,7 +346,7 @@ void prefetch_inputs(Script& s, const std::vector<std::string>& inputs, const st
     };
     if (!s.ok() || !find(rows == nullptr ? s.kernel().body : rows->body, find) || at == nullptr) continue;
     const int64_t bytes = elements * dtype_bytes(s.kernel().find_buffer(b)->type);
-    s.move("prefetch {} {} ahead={} lines={}", b, at->iter, ahead, std::clamp<int64_t>(bytes / kLine, 1, 32));
+    s.prefetch("{} {} ahead={} lines={}", b, at->iter, ahead, std::clamp<int64_t>(bytes / kLine, 1, 32));
   }
 }
 

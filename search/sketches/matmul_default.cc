@@ -13,6 +13,7 @@ namespace {
 constexpr int64_t kFunctionCode = 24;  // instructions of a function, about
 constexpr int64_t kDepthAlong = 16;    // rows of B that are read along together, at least
 constexpr int64_t kMostAlong = 128;
+constexpr int64_t kVectorsAlone = 4;  // of a panel, where the core's prefetcher follows them
 constexpr int64_t kLongPiece = 1024;  // columns of rows that are read along
 constexpr int64_t kNextDepth = 128;   // along K, of a block that is fetched while tiles walk the one before
 constexpr int64_t kMostNextRows = 128, kTilesOfCopy = 3, kManyTiles = 5;
@@ -83,7 +84,9 @@ std::optional<MatmulSketch::Setting> MatmulSketch::standard() const {
   if (!packed() && !p_.sharing.empty()) copies.push_back({.copy_panels = in_place(), .share_heads = 1});
   // Rows of B in blocks of columns; few rows of A keep the sums of all of a thread's in the caches.
   const bool few_rows = m_ <= kFewRows;
-  const int64_t depth = few_rows ? kDepthAlong : std::min(m_ * kDepthOfRow, kMostAlong);
+  const int64_t depth = !few_rows             ? std::min(m_ * kDepthOfRow, kMostAlong)
+                        : t_.prefetches_alone ? kDepthAlone
+                                              : kDepthAlong;
   const int64_t share = few_rows ? columns_of_a_thread() : 0;
   for (const int64_t block : values_of(*this, &Setting::column_block)) {
     if (problem_.cold && in_place() && (share == 0 ? block >= kLongPiece : block == share))
@@ -151,18 +154,24 @@ std::optional<MatmulSketch::Setting> MatmulSketch::standard() const {
     const bool far = problem_.cold && k_ > t_.lanes, alone = dots_.columns == 1 && m_max_ >= kStreams;
     const Setting k{.tile_rows = far && alone ? kStreams : 1,
                     .panel_columns = widths_.front(),
-                    .prefetch = !far               ? 0
-                                : !alone           ? kRowsAhead
-                                : a_bytes_ < kWide ? kNarrowAhead
-                                                   : 0,
+                    .prefetch = !far                                      ? 0
+                                : !alone                                  ? kRowsAhead
+                                : a_bytes_ < kWide || t_.prefetches_alone ? kNarrowAhead
+                                                                          : 0,
                     .depth_sums = 1};
     each_setting(k, {row_blocks}, visit);
   }
   if (best && problem_.cold && in_place()) {
-    // A single row reads long pieces of B's rows; others need prefetches.
+    // A single row reads long pieces of B's rows; others need prefetches. A core whose prefetcher follows streams wants
+    // few of them, and the next rows at the same columns.
     Setting along = *best;
     if (m_max_ == 1) along.panel_columns = widths_.back();
     if (m_ > 1) along.prefetch = few_rows ? kFarAlongRow : kAlongRow;
+    if (few_rows && t_.prefetches_alone && along.column_block != 0) {
+      if (m_max_ > 1 || b_bytes_ == kWide) along.panel_columns = kVectorsAlone * t_.lanes;
+      along.prefetch = next_rows();
+      if (!accepts(along).ok()) along.panel_columns = best->panel_columns;
+    }
     if (accepts(along).ok()) best = along;
   }
   if (best && !little) {

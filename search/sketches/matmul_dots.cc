@@ -154,7 +154,7 @@ void schedule_dots(Script& s, const MatmulParts& p, const Dots& dots, int64_t ti
   }
   const auto tile_of = [&](const std::string& tile_rows, const std::string& at, const std::string& of) {
     schedule_tile(s, tile_rows, at, of, t.lanes);
-    if (ahead != 0) s.move("prefetch {} {}a ahead={} lines=1", (*p.a)->name, tile_rows, ahead);
+    if (ahead != 0) s.prefetch("{} {}a ahead={} lines=1", (*p.a)->name, tile_rows, ahead);
   };
   const Expr extent = p.m->extent;
   if (is_const_int(extent) && extent->ival <= tile) {

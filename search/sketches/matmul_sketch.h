@@ -84,6 +84,9 @@ class MatmulSketch {
   void each_tile_setting(const std::function<void(const Setting&)>& visit) const;
   ir::Status accepts_columns(const Setting& k) const;
   Setting next_blocks(const Setting& best) const;
+  // Rows of B that a core whose prefetcher follows them reads along together; bytes from one to that of the next block.
+  static constexpr int64_t kDepthAlone = 8;
+  int64_t next_rows() const { return kDepthAlone * n_ * b_bytes_; }
   // Parts of K: the names of what split_depth() makes, and what is decided of them (matmul_script.cc).
   static constexpr const char *kPartScope = "ks", *kPartRows = "mp", *kPartColumns = "np", *kPartDepth = "kd",
                               *kPartSums = "cp";

@@ -121,10 +121,16 @@ ir::Kernel restrict_symbols(const ir::Kernel& kernel, const ir::SymbolRanges& ra
 // `start` outlives it; statements and buffers of kernel() end with the next move, so that names are kept, or copies.
 class Script {
  public:
-  explicit Script(const ir::Kernel& start) : start_(start), kernel_(start) {}
+  // cache: the level that prefetches are to, 1 or 2.
+  explicit Script(const ir::Kernel& start, int cache = 1) : start_(start), cache_(cache), kernel_(start) {}
   template <class... A>
   void move(fmt::format_string<A...> format, A&&... args) {
     add(fmt::format(format, std::forward<A>(args)...));
+  }
+  // The move `prefetch` with these arguments.
+  template <class... A>
+  void prefetch(fmt::format_string<A...> format, A&&... args) {
+    add("prefetch " + fmt::format(format, std::forward<A>(args)...) + (cache_ == 2 ? " to=l2" : ""));
   }
   const ir::Kernel& kernel() const { return kernel_; }
   bool ok() const { return status_.ok(); }
@@ -133,6 +139,7 @@ class Script {
  private:
   void add(const std::string& line);
   const ir::Kernel& start_;
+  const int cache_;
   ir::Kernel kernel_;
   ir::Status status_;
   std::vector<Move> moves_;

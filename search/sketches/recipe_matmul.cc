@@ -132,6 +132,7 @@ const std::vector<KnobRow<MatmulSketch>>& MatmulSketch::table() {
          Values v = !s.packed()          ? Values{0, 16, 32, 64, 128, 256, 512, 1024, 2048}
                     : s.t_.slow_memory() ? Values{0, 32, 64, 128, 256, 512}
                                          : Values{0, 256, 512, 1024, 2048};
+         if (s.in_place() && s.t_.prefetches_alone) v.insert(v.begin() + 1, kDepthAlone);
          std::erase_if(v, [&](int64_t block) { return block >= s.k_ && block != 0; });
          return v;
        }},
@@ -149,7 +150,11 @@ const std::vector<KnobRow<MatmulSketch>>& MatmulSketch::table() {
        "spread over the tiles",
        &Setting::prefetch, -1, kAnySize, true,
        [](S s) {
-         if (s.in_place() && s.rows_apart()) return Values{0, 256, 512, 1024, -1};
+         if (s.in_place() && s.rows_apart()) {
+           Values v = {0, 256, 512, 1024, -1};
+           if (s.t_.prefetches_alone) v.push_back(s.next_rows());
+           return v;
+         }
          if (!s.packed() && s.dots_.columns != 0 && s.dots_.whole == 0) return Values{0, kNarrowAhead, kRowsAhead};
          if (!s.packed()) return values_if(is_const_int(s.p_.n->extent), {0, -1});
          return values_if(true, s.m_ <= kMaxOwnStream ? s.t_.slow_memory()

@@ -67,7 +67,7 @@ template <class S>
 class SketchOf final : public Sketch {
  public:
   SketchOf(const Recipe& recipe, const Problem& problem, const ir::Target& target)
-      : recipe_(recipe), problem_(problem), sketch_(problem, target) {
+      : recipe_(recipe), problem_(problem), sketch_(problem, target), prefetched_(target.prefetched_cache()) {
     for (const KnobRow<S>& row : S::table()) {
       if (std::vector<int64_t> values = row.values(sketch_); !values.empty())
         asked_.push_back({{row.field, std::move(values)}, row.symbol});
@@ -107,7 +107,7 @@ class SketchOf final : public Sketch {
   }
   ir::Result<Scheduled> script(const Knobs& knobs) const override {
     LATHE_RETURN_IF_ERROR(in_range(knobs));
-    Script script(problem_.kernel);
+    Script script(problem_.kernel, prefetched_);
     LATHE_RETURN_IF_ERROR(sketch_.write(script, setting_of(knobs)));
     return std::move(script).finish(recipe_, knobs);
   }
@@ -150,6 +150,7 @@ class SketchOf final : public Sketch {
   const Recipe& recipe_;
   const Problem& problem_;
   S sketch_;
+  const int prefetched_;
   std::vector<Asked> asked_;
 };
 

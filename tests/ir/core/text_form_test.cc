@@ -58,7 +58,7 @@ TEST(TextForm, ScheduledMatmul) {
       "            c[m1, 16*n1 + n2] = 0.0\n"
       "      for k < 896 [k] @tensor(mma):\n"
       "        prefetch w ahead 8192 lines 8\n"
-      "        prefetch w next m0 lines 4\n"
+      "        prefetch w next m0 lines 4 to l2\n"
       "        for m1b < min(8, M - 8*m0) [m] @unroll:\n"
       "          for n1b < 2 [n] @unroll:\n"
       "            for n2b < 16 [n] @vector:\n"

@@ -86,6 +86,7 @@ void decorate(Kernel& k, std::mt19937_64& rng) {
     p.distance = rng() % 2 ? 4096 : 0;
     p.iter = rng() % 2 ? s.iter : "";
     p.lines = static_cast<int>(rng() % 9);
+    p.cache = rng() % 2 ? 2 : 1;
     s.body.insert(s.body.begin(), p);
   });
   k.numeric = static_cast<uint32_t>(rng() % 64);

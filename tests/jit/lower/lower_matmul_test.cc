@@ -213,6 +213,21 @@ TEST(LowerMatmul, RowsArePrefetchedByTheirSteps) {
   }
 }
 
+// To L2 where the statement says so, along rows and in streams.
+TEST(LowerMatmul, PrefetchesAreToTheCacheThatIsNamed) {
+  for (const auto& [prefetch, b, count_of] : {std::tuple("p1 ahead 256 lines 2 to l2", "[?, 1]", 2 * (4 + 1)),
+                                              std::tuple("p1 lines 6 to l2", "[32, 1]", 6)}) {
+    LeafCase c = tile_case({.m = 4, .b = b, .prefetch = prefetch}, 7, 32);
+    expect_leaf(c);
+    const auto p = c.lower(test_target(ir::IsaLevel::avx512));
+    ASSERT_TRUE(p.ok()) << p.status().to_string();
+    std::map<LeafOp, int> ops;
+    count(p->body, ops);
+    EXPECT_EQ(ops[LeafOp::k_prefetch], 0) << prefetch;
+    EXPECT_EQ(ops[LeafOp::k_prefetch_l2], count_of) << prefetch;
+  }
+}
+
 // Few rows take B from memory for each product where it is prefetched: every load has one use, an operand of its fma.
 // More rows keep it in registers, and so do rows whose last vector is cut short.
 TEST(LowerMatmul, FewRowsTakePrefetchedRowsOfBFromMemory) {

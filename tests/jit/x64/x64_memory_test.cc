@@ -221,20 +221,29 @@ TEST_P(X64Memory, ConstantsAndExtents) {
 }
 
 TEST_P(X64Memory, PrefetchTouchesNothing) {
-  LeafProgram p = program("prefetch");
-  p.ptrs.push_back({});
-  p.ptrs[3].stream = 1;
-  Inst touch = load(-1, 3);
-  touch.op = LeafOp::k_prefetch;
-  Node move;
-  move.kind = Node::Kind::add_stream;
-  move.from = 1;
-  move.steps = {{3, 0, {}}};
-  p.body = {inst(touch), move, inst(touch), inst(load(0, 0)), inst(store(0, 2))};
-  Operands in = operands();
-  in.args.stream[1].ptr = nullptr;  // a hint never faults
-  in.args.stream[1].step = 0x1234567890;
-  expect_equal(p, in, shape().name());
+  // 0f 18 with 1 in the middle field of what follows is prefetcht0, with 2 prefetcht1.
+  for (const auto& [op, level] : {std::pair(LeafOp::k_prefetch, 1), std::pair(LeafOp::k_prefetch_l2, 2)}) {
+    LeafProgram p = program("prefetch");
+    p.ptrs.push_back({});
+    p.ptrs[3].stream = 1;
+    Inst touch = load(-1, 3);
+    touch.op = op;
+    Node move;
+    move.kind = Node::Kind::add_stream;
+    move.from = 1;
+    move.steps = {{3, 0, {}}};
+    p.body = {inst(touch), move, inst(touch), inst(load(0, 0)), inst(store(0, 2))};
+    Operands in = operands();
+    in.args.stream[1].ptr = nullptr;  // a hint never faults
+    in.args.stream[1].step = 0x1234567890;
+    expect_equal(p, in, shape().name());
+    const auto image = compile_xbyak(p);
+    ASSERT_TRUE(image.ok()) << image.status().to_string();
+    int found = 0;
+    for (size_t i = 0; i + 2 < image->text_bytes; ++i)
+      found += image->code[i] == 0x0f && image->code[i + 1] == 0x18 && (image->code[i + 2] >> 3 & 7) == level;
+    EXPECT_EQ(found, 2) << shape().name();
+  }
 }
 
 // v0 = load x; [something]; v2 = v1 + v0: the load may only move to its use where nothing in between changes what it
