@@ -12,6 +12,9 @@
 // Keys and values in pages stay there: j and j2 go page by page, whose sums o are kept on the stack. A page is one call
 // for some heads of keys, or for all of them: their scopes then lie inside of those of pages. Bytes become floats where
 // they are read. Then heads that have keys of their own are groups of one.
+//
+// Keys may go in blocks, as if those were pages: parts of the heads, whose scope is then around the keys of a block, take
+// one block after another.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -291,7 +294,7 @@ const std::vector<KnobRow<GroupsSketch>>& GroupsSketch::table() {
        "keys that all heads and columns take before the next ones, one key after another where registers suffice; 0: "
        "all",
        &Setting::key_block, 0, kAnySize, true,
-       [](S s) { return s.in_order() && s.t_.prefetches_alone ? Values{0, 8, 16, 64} : Values{}; }},
+       [](S s) { return s.in_order() && s.t_.prefetches_alone ? Values{0, 8, 16, 32} : Values{}; }},
       {"key_heads", "kh", "heads of keys of which a page is one call; 0: all", &Setting::key_heads, 0, kAnySize, true,
        [](S s) { return s.may_join_heads() ? s.parts_of_heads() : Values{}; }}};
   return kTable;
