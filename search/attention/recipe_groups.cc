@@ -13,8 +13,8 @@
 // for some heads of keys, or for all of them: their scopes then lie inside of those of pages. Bytes become floats where
 // they are read. Then heads that have keys of their own are groups of one.
 //
-// Keys may go in blocks, as if those were pages: parts of the heads, whose scope is then around the keys of a block, take
-// one block after another.
+// Keys may go in blocks, as if those were pages: parts of the heads, whose scope is then around the keys of a block,
+// take one block after another.
 #include <algorithm>
 #include <bit>
 #include <cmath>
