@@ -85,6 +85,19 @@ void sum_columns(Script& s, const std::string& columns, const std::string& depth
 void softmax_to_registers(Script& s, const AttentionParts& p, const std::string& rows);
 void vectorize_softmax(Script& s, const AttentionParts& p, const std::string& maximum, int64_t vectors, int64_t lanes);
 
+// step { keys { heads { c = 0 | d: c += q * k | s = f(c) } } }, keys and heads in full.
+struct Scores {
+  std::string heads, keys, step;
+  std::string suffix;  // of the scope of the depth
+  std::string sums;
+};
+// Vectors along the depth, the same of all keys side by side.
+void scores_by_vectors(Script& s, const AttentionParts& p, const Scores& of, int64_t most_depth, int64_t depth_vectors,
+                       int64_t lanes);
+// A key with all of its depth before the next one: a vector of the sum of each key and head is in a register until all
+// its lanes are added. The depth is whole vectors.
+void scores_by_rows(Script& s, const AttentionParts& p, const Scores& of, int64_t lanes);
+
 // tiles { rows { columns { c = 0 | depth: c += a * b | y = f(c) } } }; no tiles: rows are one.
 struct Product {
   std::string tiles, rows, columns, depth, sums;

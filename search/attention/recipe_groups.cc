@@ -12,7 +12,11 @@
 // Keys and values in pages stay there: j and j2 go page by page, whose sums o are kept on the stack. A page is one call
 // for some heads of keys, or for all of them: their scopes then lie inside of those of pages. Bytes become floats where
 // they are read. Then heads that have keys of their own are groups of one.
+//
+// Keys may go in blocks, as if those were pages: parts of the heads, whose scope is then around the keys of a block,
+// take one block after another.
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <utility>
 
@@ -32,7 +36,7 @@ class GroupsSketch {
  public:
   struct Setting {
     int64_t heads = 0, keys = 4, depth_vectors = 1, column_vectors = 4, score_vectors = 4, prefetch = 0, parallel = 0,
-            key_part = 0, key_heads = 1;
+            key_part = 0, key_heads = 1, key_block = 0;
     bool operator==(const Setting&) const = default;
   };
   GroupsSketch(const Problem& problem, const Target& target)
@@ -58,12 +62,17 @@ class GroupsSketch {
     const int64_t heads = heads_of(k), scores = heads * k.keys * k.depth_vectors + heads + 1,
                   sums = heads * k.column_vectors + k.column_vectors;
     if (k.heads >= heads_) return unsupported("hr {}: no part of {} heads", k.heads, heads_);
+    if (k.key_block != 0 && (page_ != 0 || k.prefetch == kNextHead || (k.heads != 0 && heads_ % k.heads != 0)))
+      return unsupported("kb {}: pages, keys of the next head, or unequal parts of heads", k.key_block);
+    if (k.key_block % std::max<int64_t>(k.keys, 1) != 0)
+      return unsupported("kb {} jr {}: no whole steps of keys", k.key_block, k.keys);
     if (std::max(scores, sums) + kScratchRegisters > t_.vector_registers)
       return unsupported("hr {} jr {} nv {}: more than the registers", k.heads, k.keys, k.column_vectors);
     const int64_t step = k.depth_vectors * t_.lanes;
     if (k.key_part != 0 && !may_split_keys())
       return unsupported("kp {}: sequences that may share rows, or scales of values in pages", k.key_part);
-    if (k.key_part % std::max(page_, k.keys) != 0) return unsupported("kp {}: no whole steps of keys", k.key_part);
+    if (k.key_part % std::max({page_, k.keys, k.key_block}) != 0)
+      return unsupported("kp {}: no whole steps of keys", k.key_part);
     if (page_ != 0 && k.keys > page_) return unsupported("jr {}: more than the {} keys of a page", k.keys, page_);
     if (k.prefetch == kNextHead && !may_fetch_next()) return unsupported("pf -1: no keys that follow, or in pages");
     if (k.prefetch == kNextHead && k.key_part != 0) return unsupported("pf -1 kp {}: keys in parts", k.key_part);
@@ -87,6 +96,9 @@ class GroupsSketch {
     // Rows that lie apart are not read ahead: several at a time wait for memory together.
     const bool several = in_order() && !next && !rows_together();
     if (in_order()) k.keys = several ? 4 : 1, k.prefetch = 0;
+    if (in_order() && t_.prefetches_alone && rows_together()) {
+      if (const auto rows = by_rows(k)) return rows;
+    }
     if (next) k.prefetch = kNextHead;
     if (page_ != 0 && heads_ == 1) k.prefetch = 0;
     if (most_depth() % t_.lanes != 0) k.depth_vectors = std::min<int64_t>((most_depth() + t_.lanes - 1) / t_.lanes, 16);
@@ -116,16 +128,43 @@ class GroupsSketch {
 
  private:
   static constexpr int64_t kMostQueries = 3, kMostHeads = 16, kScratchRegisters = 3;
-  static constexpr int64_t kAhead = 4096;      // bytes
-  static constexpr int64_t kNextHead = -1;     // instead of bytes
-  static constexpr int64_t kKeysOfPart = 512;  // they outweigh the call and what is merged
-  static constexpr int64_t kFewestTasks = 2;   // a thread
-  static constexpr int64_t kMostUneven = 8;    // groups a thread, which one more or less makes no matter
+  static constexpr int64_t kQueryRegisters = 16, kRowSums = 8;  // of keys that are read row by row
+  static constexpr int64_t kBlockBytes = 4096;  // of keys: what is done with them fits into the reorder window
+  static constexpr int64_t kAhead = 4096;       // bytes
+  static constexpr int64_t kNextHead = -1;      // instead of bytes
+  static constexpr int64_t kKeysOfPart = 512;   // they outweigh the call and what is merged
+  static constexpr int64_t kFewestTasks = 2;    // a thread
+  static constexpr int64_t kMostUneven = 8;     // groups a thread, which one more or less makes no matter
   // Whether keys that come from memory are read best one after another, as the hardware reads ahead by itself.
   bool in_order() const {
     return problem_.cold && !t_.slow_memory() && heads_ > 1 && page_ == 0 &&
            read_where_it_is(load_of_keys(p_))->type == DType::f32;
   }
+  // Each key and each value as a whole, one after another, for as many heads as have their queries in registers: what
+  // the hardware reads ahead by itself is one stream. Parts of heads take turns with so few keys that the next ones are
+  // on their way meanwhile.
+  std::optional<Setting> by_rows(Setting k) const {
+    const int64_t vectors = most_depth() / t_.lanes, columns = extent_at(p_.columns->extent, problem_) / t_.lanes;
+    const int64_t longest = std::max(most_depth(), extent_at(p_.columns->extent, problem_)), kFloat = sizeof(float);
+    for (int64_t heads = std::min(heads_, kQueryRegisters / std::max<int64_t>(vectors, 1)); heads > 1; --heads) {
+      if (heads_ % heads != 0) continue;
+      k.heads = heads == heads_ ? 0 : heads;
+      k.keys = std::max<int64_t>(std::bit_floor(static_cast<uint64_t>(kRowSums / heads)), 1);
+      k.column_vectors = columns;
+      const auto block = std::bit_floor(static_cast<uint64_t>(kBlockBytes / kFloat / longest));
+      k.key_block = std::max(static_cast<int64_t>(block), k.keys);
+      if (rows(k) && extent_at(p_.columns->extent, problem_) % t_.lanes == 0 && accepts(k).ok()) return k;
+    }
+    return std::nullopt;
+  }
+  // Whether scores are made key by key: queries and sums fit into the registers.
+  bool rows(const Setting& k) const {
+    const int64_t heads = heads_of(k), vectors = most_depth() / t_.lanes;
+    return k.key_block != 0 && k.depth_vectors == 1 && vectors > 1 && is_const_int(p_.depth->extent) &&
+           most_depth() % t_.lanes == 0 && heads * (vectors + k.keys) + kScratchRegisters + 1 <= t_.vector_registers;
+  }
+  // Keys that all heads of a group take before the next ones; 0: all keys.
+  int64_t block_of(const Setting& k) const { return page_ != 0 ? page_ : k.key_block; }
   // Whether keys of a head follow one another in memory.
   bool rows_together() const {
     const Buffer& keys = *problem_.kernel.find_buffer(read_where_it_is(load_of_keys(p_))->name);
@@ -211,8 +250,7 @@ class GroupsSketch {
                   const std::string& at, bool tensor) const;
   void write_prefetches(Script& s, const Setting& k, const std::string& steps, bool tensor) const;
   void fetch_next(Script& s, const Setting& k, const std::string& steps, const std::string& around, bool tensor) const;
-  void write_scores(Script& s, const Setting& k, const std::string& heads, const std::string& keys,
-                    const std::string& suffix) const;
+  void write_scores(Script& s, const Setting& k, const Scores& of) const;
 
   const Problem& problem_;
   const Target& t_;
@@ -252,6 +290,11 @@ const std::vector<KnobRow<GroupsSketch>>& GroupsSketch::table() {
          }
          return v;
        }},
+      {"key_block", "kb",
+       "keys that all heads and columns take before the next ones, one key after another where registers suffice; 0: "
+       "all",
+       &Setting::key_block, 0, kAnySize, true,
+       [](S s) { return s.in_order() && s.t_.prefetches_alone ? Values{0, 8, 16, 32} : Values{}; }},
       {"key_heads", "kh", "heads of keys of which a page is one call; 0: all", &Setting::key_heads, 0, kAnySize, true,
        [](S s) { return s.may_join_heads() ? s.parts_of_heads() : Values{}; }}};
   return kTable;
@@ -262,35 +305,6 @@ double GroupsSketch::estimate(const Setting& k) const {
   double steps = 1;
   for (const KnobRow<GroupsSketch>& row : table()) steps += near && k.*row.field != *near.*row.field;
   return steps;
-}
-
-// keys { heads { c = 0 | d: c += q * k | s = f(c) } }, both in full, with vectors along the depth.
-void GroupsSketch::write_scores(Script& s, const Setting& k, const std::string& heads, const std::string& keys,
-                                const std::string& suffix) const {
-  const std::string d = p_.depth->iter + suffix;
-  for (const std::string& scope : {heads, keys}) {
-    s.move("split_scope {} after=0 as {}_s", scope, scope);
-    s.move("split_scope {}_s after=0 as {}_f", scope, scope);
-  }
-  const int64_t step = k.depth_vectors * t_.lanes;
-  const bool steps = most_depth() > step;
-  if (steps) {
-    s.move("tile_scope {} {} tail={} as {}o,{}i", d, step, tail_of(p_.depth->extent, step, problem_.kernel), d, d);
-    s.move("swap_scopes {}_s {}o", heads, d);
-    s.move("swap_scopes {}_s {}o", keys, d);
-  }
-  const std::string inner = steps ? d + "i" : d;
-  // A vector of each query and one of a key meet before the next ones are read.
-  s.move("tile_scope {} {} tail={} as {}v,{}l", inner, t_.lanes,
-         tail_of(p_.depth->extent, steps ? step : t_.lanes, problem_.kernel), inner, inner);
-  s.move("swap_scopes {}_s {}v", heads, inner);
-  s.move("swap_scopes {}_s {}v", keys, inner);
-  s.move("unroll_scope {}v", inner);
-  s.move("vectorize_scope {}l", inner);
-  for (const char* part : {"", "_s", "_f"}) {
-    s.move("unroll_scope {}{}", heads, part);
-    s.move("unroll_scope {}{}", keys, part);
-  }
 }
 
 Status GroupsSketch::write(Script& s, const Setting& k) const {
@@ -308,7 +322,7 @@ Status GroupsSketch::write(Script& s, const Setting& k) const {
   if (split) split_keys(s, p_, k.key_part);
   SharedKeys shared = share_keys(s, p_, copied);
   std::string g = shared.heads;
-  std::string joined;  // the heads of keys of a leaf
+  std::string joined;  // the heads of keys of a leaf, or the parts of a group, around a page or block
   if (k.key_heads != 1) joined = std::exchange(shared.around, p_.heads.size() > 1 ? p_.heads.end()[-2]->iter : "root");
   if (k.key_heads > 1) {
     shared.around = joined + "p";
@@ -319,7 +333,11 @@ Status GroupsSketch::write(Script& s, const Setting& k) const {
   std::vector<std::string> outer = scopes_outside(shared);
   if (k.heads > 0) {
     s.move("tile_scope {} {} tail={} as {}p,{}h", g, k.heads, heads_ % k.heads == 0 ? "exact" : "mask", g, g);
-    outer.push_back(g + "p");
+    if (k.key_block != 0) {
+      joined = g + "p";
+    } else {
+      outer.push_back(g + "p");
+    }
     g += "h";
   }
   for (const std::string& scope : {g, joined}) {
@@ -362,8 +380,8 @@ std::string GroupsSketch::write_steps(Script& s, const Setting& k, const std::st
                                       const std::string& joined) const {
   std::string j = p_.scores->iter;
   s.move("swap_scopes {} {}", g, j);
-  if (page_ != 0) {
-    s.move("tile_scope {} {} tail=mask as {}p,{}q", j, page_, j, j);
+  if (block_of(k) != 0) {
+    s.move("tile_scope {} {} tail=mask as {}p,{}q", j, block_of(k), j, j);
     if (!joined.empty()) s.move("swap_scopes {} {}p", joined, j);
     j += "q";
   }
@@ -373,12 +391,17 @@ std::string GroupsSketch::write_steps(Script& s, const Setting& k, const std::st
   if (s.ok() && find_scope(s.kernel(), j + "r") != nullptr) {
     s.move("split_buffer {} {}r as {}_r", p_.products(), j, p_.products());
     s.move("tile_scope {}r 1 tail=exact as {}ro,{}ri", j, j, j);
-    write_scores(s, k, g + "_t", j + "ri", "_t");
+    write_scores(s, k, {g + "_t", j + "ri", j + "ro", "_t", p_.products() + "_r"});
     s.move("move_to_register {}_r {}ro", p_.products(), j);
   }
-  write_scores(s, k, g, j + "i", "");
+  write_scores(s, k, {g, j + "i", j + "o", "", p_.products()});
   s.move("move_to_register {} {}o", p_.products(), j);
   return j;
+}
+
+void GroupsSketch::write_scores(Script& s, const Setting& k, const Scores& of) const {
+  if (rows(k)) return scores_by_rows(s, p_, of, t_.lanes);
+  scores_by_vectors(s, p_, of, most_depth(), k.depth_vectors, t_.lanes);
 }
 
 void GroupsSketch::write_sums(Script& s, const Setting& k, const std::string& rows, const std::string& joined,
@@ -386,10 +409,10 @@ void GroupsSketch::write_sums(Script& s, const Setting& k, const std::string& ro
   const int64_t block = k.column_vectors * t_.lanes;
   const char* tail = tail_of(p_.columns->extent, block, problem_.kernel);
   const Product sums = {"", rows, p_.columns->iter, p_.values->iter, p_.sums(), tail, block, false, tensor};
-  if (page_ == 0) {
+  if (block_of(k) == 0) {
     tile_product(s, sums, t_.lanes);
   } else {
-    sum_pages(s, sums, joined.empty() ? joined : joined + "_out", page_, t_.lanes);
+    sum_pages(s, sums, joined.empty() ? joined : joined + "_out", block_of(k), t_.lanes);
     s.move("move_to_stack {} {}", p_.sums(), at);
   }
 }
@@ -405,8 +428,8 @@ void GroupsSketch::write_prefetches(Script& s, const Setting& k, const std::stri
     return std::clamp<int64_t>(bytes / 64, 1, 64);
   };
   s.move("prefetch {} {}o ahead={} lines={}", keys->name, steps, ahead, lines(p_.depth->extent, keys, k.keys));
-  if (page_ == 0)
-    s.move("prefetch {} {} ahead={} lines={}", values->name, p_.values->iter, ahead,
+  if (page_ == 0 && (k.key_block == 0 || !tensor))
+    s.move("prefetch {} {}{} ahead={} lines={}", values->name, p_.values->iter, k.key_block == 0 ? "" : "q", ahead,
            lines(p_.columns->extent, values, tensor ? 4 : 1));
 }
 

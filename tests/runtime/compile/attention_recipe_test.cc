@@ -2,6 +2,8 @@
 // moves are all accepted; groups of heads of every size, on each level's registers. Results by another test (capi).
 #include <gtest/gtest.h>
 
+#include <array>
+
 #include "jit/host/host_cpu.h"
 #include "ops/lower.h"
 #include "runtime/compile/compiler.h"
@@ -230,15 +232,16 @@ TEST(AttentionRecipe, GroupsOfEverySizeFitTheRegisters) {
 
 // One query of `heads` over `kept` heads of at most 4096 keys, of which a call has T. `apart`: rows of all heads follow
 // one another.
-search::Problem any_keys(int64_t queries, int64_t heads, int64_t kept, bool apart) {
+search::Problem any_keys(int64_t queries, int64_t heads, int64_t kept, bool apart, int64_t depth = 32) {
   const DimDesc keys = ops::symbol_dim("T", 0, 4096);
   std::vector<ir::Expr> strides;
-  if (apart) strides = {ops::dim_expr(keys) * ir::Expr(kept * 32), ir::Expr(32), ir::Expr(kept * 32), ir::Expr(1)};
+  if (apart)
+    strides = {ops::dim_expr(keys) * ir::Expr(kept * depth), ir::Expr(depth), ir::Expr(kept * depth), ir::Expr(1)};
   ops::Graph g;
   const std::vector<int> in = {
-      ops::add_tensor(g, "q", {F(2), F(heads), queries == 1 ? F(1) : ops::symbol_dim("T", 0, 4096), F(32)}),
-      ops::add_tensor(g, "k", {F(2), F(kept), keys, F(32)}, false, ir::DType::f32, strides),
-      ops::add_tensor(g, "v", {F(2), F(kept), keys, F(32)}, false, ir::DType::f32, strides)};
+      ops::add_tensor(g, "q", {F(2), F(heads), queries == 1 ? F(1) : ops::symbol_dim("T", 0, 4096), F(depth)}),
+      ops::add_tensor(g, "k", {F(2), F(kept), keys, F(depth)}, false, ir::DType::f32, strides),
+      ops::add_tensor(g, "v", {F(2), F(kept), keys, F(depth)}, false, ir::DType::f32, strides)};
   g.outputs = {ops::add_node(g, "attention", in, "y", {{"causal", queries != 1}})};
   search::Problem p;
   p.kernel = ops::lower(*ops::finish(g))->kernels.at(0).kernel;
@@ -250,8 +253,9 @@ search::Problem any_keys(int64_t queries, int64_t heads, int64_t kept, bool apar
 // at the size that is expected; the results are right at any other size as well.
 TEST(AttentionRecipe, KeysOfTheNextHeadAtAnyLength) {
   for (const ir::IsaLevel level : {ir::IsaLevel::portable, ir::IsaLevel::avx2, ir::IsaLevel::avx512}) {
-    const ir::Target t = jit::host_target().cap(level);
+    ir::Target t = jit::host_target().cap(level);
     if (t.level != level) continue;
+    t.prefetches_alone = false;
     LeafCache leaves(LeafCacheOptions{}, nullptr, nullptr);
     for (const bool apart : {false, true}) {
       for (const int64_t queries : {1, 9}) {
@@ -299,6 +303,58 @@ TEST(AttentionRecipe, RowsThatLieApart) {
       EXPECT_EQ(knobs["hr"], apart && heads == 16 ? 4 : 0);
       EXPECT_EQ(knobs["pf"], 0);
     }
+  }
+}
+
+// Where the core reads a stream ahead by itself: keys from memory go one after another, each in full, for as many heads
+// as have their queries in registers; parts of a group take blocks of keys in turns. The results are right at any
+// number of keys, also where threads share them out.
+TEST(AttentionRecipe, KeyByKey) {
+  const auto check = [](const search::Problem& p, const ir::Target& t, const std::vector<int64_t>& sizes) {
+    LeafCache leaves(LeafCacheOptions{}, nullptr, nullptr);
+    const search::Schedule schedule = search::default_schedule(p, t);
+    const auto stage =
+        build_stage(p.kernel, schedule, t, leaves, {.llvm = false, .portable = t.level == ir::IsaLevel::portable});
+    ASSERT_TRUE(stage.ok()) << search::to_text(schedule) << stage.status().to_string();
+    for (const int64_t keys : sizes) {
+      const ir::SymbolValues dims = p.dims.empty() ? ir::SymbolValues{} : ir::SymbolValues{{"T", keys}};
+      const auto verdict = Oracle::create({p.kernel, dims, 3, 7}, nullptr).value()->verify(*stage);
+      ASSERT_TRUE(verdict.ok()) << verdict.status().to_string();
+      EXPECT_TRUE(verdict->ok) << keys << " keys: " << verdict->reason;
+    }
+  };
+  for (const ir::IsaLevel level : {ir::IsaLevel::portable, ir::IsaLevel::avx2, ir::IsaLevel::avx512}) {
+    ir::Target t = jit::host_target().cap(level);
+    if (t.level != level) continue;
+    t.prefetches_alone = true;
+    const bool wide = level == ir::IsaLevel::avx512;
+    for (const auto& [heads, depth, part, block] : std::vector<std::array<int64_t, 4>>{
+             {4, 32, 0, 32}, {8, 64, 0, 16}, {8, 128, 2, 8}, {16, 128, 2, 8}, {14, 64, -1, 0}}) {
+      for (const int threads : {1, 2}) {
+        SCOPED_TRACE(fmt::format("{}, {} heads of {}, {} threads", ir::isa_name(level), heads, depth, threads));
+        search::Problem p = any_keys(1, heads, 2, false, depth);
+        p.dims = {{"T", 4096}};
+        p.threads = threads;
+        search::Knobs knobs = search::find_recipe(p)->sketch(p, t)->defaults();
+        if (wide) {
+          EXPECT_EQ(knobs["kb"], block);
+        }
+        if (wide && part >= 0) {
+          EXPECT_EQ(knobs["hr"], part);
+        }
+        check(p, t, {0, 1, 7, 8, 9, 64, 131, 1100});
+      }
+    }
+    // Lengths of sequences, and windows that begin anywhere.
+    for (const int64_t window : {0, 5}) {
+      search::Problem p = attention("cached_attention", 1, 3, 2, 0, false, window, F(5));
+      p.cold = true;
+      check(p, t, {64});
+    }
+    t.prefetches_alone = false;
+    search::Problem p = any_keys(1, 8, 2, false, 128);
+    p.dims = {{"T", 4096}};
+    EXPECT_EQ(search::find_recipe(p)->sketch(p, t)->defaults().count("kb"), 0);
   }
 }
 
