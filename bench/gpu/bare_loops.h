@@ -37,8 +37,8 @@ inline constexpr BareLoop kTensorLoops[] = {
   lt_store1(a.p + lt_block() * 256 + lt_thread(), sum);
 )"},
     {"lathe_wgmma", 90, 90, kBareThreads, 49152, 2.0 * 4 * 2 * 64 * 256 * 16, "#define LT_WGMMA_256\n",
-     R"(  LT_DYNAMIC_SHARED(all, 49152);
-  lt_bf16* factors = (lt_bf16*)all;
+     R"(  LT_DYNAMIC_SHARED(lt_all, 49152);
+  lt_bf16* factors = (lt_bf16*)lt_all;
   for (lt_int i = lt_thread(); i < 24576; i += 256)
     factors[i].bits = (unsigned short)(0x3f80u ^ ((unsigned)(i + 1) * 2654435769u >> 16 & 0x807fu));
   float c[128];

@@ -1,5 +1,5 @@
-// gpu_ceilings: what a GPU does at best, as one JSON line: copying, bare tensor instructions, a launch by itself and one
-// in a graph; and what loading code and compiling it take. Null: there is no compiler.
+// gpu_ceilings: what a GPU does at best, as one JSON line: copying, bare tensor instructions, a launch by itself and
+// one in a graph; and what loading code and compiling it take. Null: there is no compiler.
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>

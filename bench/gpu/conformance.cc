@@ -203,20 +203,21 @@ class Comparison {
 
 int main(int argc, char** argv) {
   CLI::App app{"Functions of a GPU against an emulator's"};
-  std::string cuda, nvrtc, reference_cuda, reference_nvrtc, reference_store;
+  std::string cuda, nvrtc, store, reference_cuda, reference_nvrtc, reference_store;
   std::vector<std::string> only;
   int number = 0;
   app.add_option("--only", only, "What is checked, by name; may be repeated");
   app.add_option("--device", number, "Number of the CUDA device");
   app.add_option("--cuda", cuda, "The driver's library");
   app.add_option("--nvrtc", nvrtc, "NVRTC's library");
+  app.add_option("--store", store, "Where code for the GPU is kept");
   app.add_option("--reference-cuda", reference_cuda, "The emulator in the driver's place")->required();
   app.add_option("--reference-nvrtc", reference_nvrtc, "The compiler in NVRTC's place; needed where nothing is stored");
   app.add_option("--reference-store", reference_store, "Where code for the emulator is kept");
   CLI11_PARSE(app, argc, argv);
   Side gpu, reference;
   ir::Status opened = reference.open(reference_cuda, reference_nvrtc, 0, reference_store);
-  if (opened.ok()) opened = gpu.open(cuda, nvrtc, number, "");
+  if (opened.ok()) opened = gpu.open(cuda, nvrtc, number, store);
   nlohmann::json line = {{"schema", "lathe-conformance-1"}, {"event", "summary"}};
   if (!opened.ok()) {
     line["event"] = "error";

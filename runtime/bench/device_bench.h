@@ -23,8 +23,8 @@ class DeviceBench {
   // The operator is prepared on the session's device. Of the options: cold, min_rounds, row_ms, ram, seed.
   DeviceBench(std::shared_ptr<Operator> op, std::shared_ptr<DeviceSession> session, const BenchOptions& options)
       : op_(std::move(op)), session_(std::move(session)), options_(options) {}
-  // peer: launches of somebody else's, timed in the same rounds; may be null. UNSUPPORTED: more memory than options.ram.
-  // DEVICE: the device failed.
+  // peer: launches of somebody else's, timed in the same rounds; may be null. UNSUPPORTED: more memory than
+  // options.ram. DEVICE: the device failed.
   ir::Result<DeviceBenchRow> run(const SymbolValues& dims, const DeviceGraph* peer = nullptr);
 
  private:

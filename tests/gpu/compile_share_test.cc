@@ -25,6 +25,12 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+#ifdef NDEBUG
+constexpr double kMostShare = 0.1;
+#else
+constexpr double kMostShare = 0.2;  // each move's Kernel is verified
+#endif
+
 struct Form {
   ir::Kernel kernel;
   ir::SymbolValues dims;
@@ -80,7 +86,7 @@ TEST_F(CompileShare, OwnTimeOfACandidate) {
   std::sort(shares.begin(), shares.end());
   const double median = shares[shares.size() / 2];
   RecordProperty("own_permille_of_nvrtc", static_cast<int>(1000 * median));
-  EXPECT_LE(median, 0.1);
+  EXPECT_LE(median, kMostShare);
 }
 
 // Recorded only: on a machine that does something else it says nothing. That nothing stands between two compilations,
