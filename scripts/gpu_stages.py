@@ -320,7 +320,7 @@ class Run:
                 why[field] = self.notes.get("times", "it is not served")
             return float(f"{max(rates):.3g}") if rates else None
 
-        gemm = {row["op"].removeprefix("gemm_"): round(row["of_peer"], 3) for row in found.get("products", {}).get("rows", [])
+        gemm = {row["op"].removeprefix("gemm_"): float(f'{row["of_peer"]:.3g}') for row in found.get("products", {}).get("rows", [])
                 if row["op"].startswith("gemm_")}
         if not gemm:
             why["gemm"] = self.notes.get("products") or "no product is served"
@@ -332,7 +332,7 @@ class Run:
             "conformance": conformance["checked"] if conformance else None,
             "conformance_failures": len(conformance["failures"]) if conformance else None,
             "checked": found.get("correctness", {}).get("checked"), "failed": found.get("correctness", {}).get("failed"),
-            "gemm": gemm or None, "geomean": round(statistics.geometric_mean(ratios), 3) if ratios else None,
+            "gemm": gemm or None, "geomean": float(f"{statistics.geometric_mean(ratios):.3g}") if ratios else None,
             "worst": min(ratios) if ratios else None,
             "rows_of_copy": of_copy("rows_of_copy", ("rows_", "chain_")), "gemv_of_copy": of_copy("gemv_of_copy", ("gemv_",)),
             "prefill_tflops": of_attention("prefill_tflops", "prefill_", lambda row: row["tflops"]),
