@@ -16,24 +16,48 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 MOST_BYTES = 48 << 20
+MOST_SECONDS = 600  # of all stages
 NO_LIBRARY = 3  # exit status of gpu_peer without cuBLASLt
+FAKES = ("cuda", "nvrtc", "cublaslt")
+JOBS = os.cpu_count() or 1
 # Part of the system everywhere.
 SYSTEM = re.compile(r"^(linux-vdso|ld-linux|libc\.so|libm\.so|libdl\.so|libpthread\.so|librt\.so)")
 
 
-def operator(name, tensors, nodes, outputs, cold=False, dtype="f32"):
-    line = {"name": name, "graph": {"tensors": {t: {"dtype": dtype, "dims": d} for t, d in tensors.items()}, "nodes": nodes, "outputs": outputs}}
+def operator(name, tensors, nodes, outputs, cold=False, dtype="f32", other=None):
+    """other: tensors of another type, or constants: fields of theirs by name."""
+    of = lambda t, d: {"dtype": dtype, "dims": d, **(other or {}).get(t, {})}
+    line = {"name": name, "graph": {"tensors": {t: of(t, d) for t, d in tensors.items()}, "nodes": nodes, "outputs": outputs}}
     if cold:
         line["cache"] = "cold"
     return line
 
 
+def node(op, ins, out, **attrs):
+    return {"op": op, "in": ins, "out": out, **({"attrs": attrs} if attrs else {})}
+
+
+def product(name, m, n, k, dtype="f32", turned=False, cold=False):
+    """y[m, n] = a[m, k] * b[k, n]; turned: b has rows of k, as weights of linear layers have."""
+    return operator(name, {"a": [m, k], "b": [n, k] if turned else [k, n]},
+                    [node("matmul", ["a", "b"], "y", **({"transpose_b": True} if turned else {}))], ["y"], cold, dtype)
+
+
+def attention(name, q, kv, cold=False, exact=False):
+    """Weights are rounded to bf16, as everybody's are; exact: they keep their bits."""
+    line = operator(name, {"q": q, "k": kv, "v": kv}, [node("attention", ["q", "k", "v"], "y", causal=True)], ["y"], cold, "bf16")
+    return line if exact else {**line, "allowed": ["reassociate", "contract", "bf16_dots"]}
+
+
+# Linear layers of models: tokens, outputs, inputs (llama3-8b, qwen2.5-7b, qwen2.5-0.5b).
+LAYERS = [(2048, 6144, 4096), (2048, 14336, 4096), (2048, 4096, 14336), (512, 14336, 4096), (128, 4096, 14336), (16, 14336, 4096),
+          (2048, 18944, 3584), (385, 4864, 896)]
+
+
 def workload(tiny):
-    """Operators to check and time. Their names say what they stand for: rows_, gemv_, gemm_MxNxK, chain_, prefill_, decode_."""
+    """Operators to check and time. Their names say what they stand for: chain_, rows_, gemv_, int4_, attention_; prefill_ and decode_, of which
+    there is one each; gemm_f32_, gemm_bf16_ and gemm_model_ with their sizes, which are timed beside cuBLASLt."""
     n, rows, width = (3001, 5, 97) if tiny else (1 << 26, 16384, 4096)
-    big = [(48, 33, 40)] if tiny else [(4096, 4096, 4096), (2048, 2048, 2048), (1024, 4096, 1024)]
-    vectors = [(40, 33)] if tiny else [(8192, 8192), (4096, 4096)]
-    node = lambda op, ins, out, **attrs: {"op": op, "in": ins, "out": out, **({"attrs": attrs} if attrs else {})}
     lines = [
         operator("chain_silu_mul", {"g": [n], "u": [n]}, [node("silu", ["g"], "s"), node("mul", ["s", "u"], "y")], ["y"], True),
         operator("chain_relu", {"x": [n]}, [node("relu", ["x"], "y")], ["y"], True),
@@ -42,28 +66,52 @@ def workload(tiny):
         operator("rows_rmsnorm", {"x": [rows, width], "w": [width]}, [node("rmsnorm", ["x", "w"], "y")], ["y"], True),
         operator("move_transpose", {"x": [rows, width]}, [node("transpose", ["x"], "y", perm=[1, 0])], ["y"], True),
     ]
-    for m, k in vectors:
-        lines.append(operator(f"gemv_1x{k}x{m}", {"x": [1, m], "w": [k, m]}, [node("matmul", ["x", "w"], "y", transpose_b=True)], ["y"], True))
+    for dtype in ("f32", "bf16"):
+        for n, k in [(33, 40)] if tiny else [(8192, 8192), (4096, 4096)]:
+            lines.append(product(f"gemv_{dtype}_1x{n}x{k}", 1, n, k, dtype, True, True))
+    for m in (1, 9) if tiny else (1, 16):
+        n, k = (33, 64) if tiny else (4096, 4096)
+        lines.append(operator(f"int4_{m}x{n}x{k}", {"x": [m, k], "w": [n, k // 32 * 18]},
+                              [node("quantized_matmul", ["x", "w"], "y", format="q4_0")], ["y"], True, "bf16",
+                              {"w": {"dtype": "u8", "const": True}}))
     heads, kept, depth, length, sequences = (4, 2, 24, 37, 2) if tiny else (16, 4, 128, 8192, 32)
-    attend = lambda name, q, kv, cold: operator(name, {"q": q, "k": kv, "v": kv}, [node("attention", ["q", "k", "v"], "y", causal=True)], ["y"], cold, "bf16")
-    lines.append(attend(f"prefill_{length}", [heads, length, depth], [kept, length, depth], False))
-    lines.append(attend(f"decode_{sequences}x{length}", [sequences, heads, 1, depth], [sequences, kept, length, depth], True))
-    for m, k_n, k in big:
-        lines.append(operator(f"gemm_{m}x{k_n}x{k}", {"a": [m, k], "b": [k, k_n]}, [node("matmul", ["a", "b"], "y")], ["y"]))
-    return lines
+    lines.append(attention(f"prefill_{length}", [heads, length, depth], [kept, length, depth]))
+    lines.append(attention(f"decode_{sequences}x{length}", [sequences, heads, 1, depth], [sequences, kept, length, depth], True))
+    if not tiny:
+        for other in (2048, 16384):
+            lines.append(attention(f"attention_{other}", [heads, other, depth], [kept, other, depth]))
+        lines.append(attention(f"attention_exact_{length}", [heads, length, depth], [kept, length, depth], exact=True))
+        lines.append(attention(f"attention_1x1x{length}", [1, heads, 1, depth], [1, kept, length, depth], True))
+    for dtype, sizes in [("f32", (48,)), ("bf16", (40,))] if tiny else [("f32", (4096, 2048)), ("bf16", (4096, 8192))]:
+        lines += [product(f"gemm_{dtype}_{s}x{s}x{s}", s, s, s, dtype) for s in sizes]
+    for m, n, k in [(17, 40, 24)] if tiny else LAYERS:
+        lines.append(product(f"gemm_model_{m}x{n}x{k}", m, n, k, "bf16", True))
+    return lines[::-1]  # a warm-up may not come to the last ones
+
+
+def large(tiny):
+    """Operators that are checked at the sizes that large tiles, roles and persistent blocks are for: whole tiles and not."""
+    if tiny:
+        return [product("whole_33x40x48", 33, 40, 48, "bf16"), attention("whole_attention_37", [4, 37, 24], [2, 37, 24])]
+    return [product("whole_2048x2048x2048", 2048, 2048, 2048, "bf16"), product("whole_1160x1032x1000t", 1160, 1032, 1000, "bf16", True),
+            product("whole_f32_1000x1030x517", 1000, 1030, 517), product("whole_2049x4104x776", 2049, 4104, 776, "bf16", True),
+            product("whole_128x4096x4096t", 128, 4096, 4096, "bf16", True), attention("whole_attention_1999", [8, 1999, 128], [2, 1999, 128]),
+            attention("whole_exact_1024", [8, 1024, 128], [2, 1024, 128], exact=True),
+            attention("whole_decode_3x4001", [3, 8, 1, 128], [3, 2, 4001, 128])]
 
 
 def programs():
     """The folders of the command line and of the programs of bench/gpu, and the fakes: of a pack, else of a build."""
     if (ROOT / "bin/lathe").exists():
         return {"lathe": ROOT / "bin/lathe", "worker": ROOT / "bin/lathe-worker", "conformance": ROOT / "bin/gpu_conformance",
-                "peer": ROOT / "bin/gpu_peer", "fake_cuda": ROOT / "lib/libfake_cuda.so", "fake_nvrtc": ROOT / "lib/libfake_nvrtc.so"}
+                "peer": ROOT / "bin/gpu_peer", "ceilings": ROOT / "bin/gpu_ceilings",
+                **{f"fake_{name}": ROOT / f"lib/libfake_{name}.so" for name in FAKES}}
     builds = [os.environ.get("LATHE_GPU_BUILD"), "build/release", "build/dev"]
     build = next((ROOT / b for b in builds if b and (ROOT / b / "bench/gpu/gpu_peer").exists()), ROOT / "build/dev")
     fakes = next((ROOT / b for b in builds if b and (ROOT / b / "tests/gpu" / "libfake_cuda.so").exists()), build)
     return {"lathe": build / "tools/lathe", "worker": build / "tools/lathe-worker", "conformance": build / "bench/gpu/gpu_conformance",
-            "peer": build / "bench/gpu/gpu_peer", "fake_cuda": fakes / "tests/gpu" / "libfake_cuda.so",
-            "fake_nvrtc": fakes / "tests/gpu" / "libfake_nvrtc.so"}
+            "peer": build / "bench/gpu/gpu_peer", "ceilings": build / "bench/gpu/gpu_ceilings",
+            **{f"fake_{name}": fakes / f"tests/gpu/libfake_{name}.so" for name in FAKES}}
 
 
 class Refused(Exception):
@@ -74,7 +122,7 @@ class Run:
     def __init__(self, args):
         self.fake, self.number = args.fake, str(args.device if args.device is not None else 0)
         self.bin = programs()
-        missing = [str(p) for k, p in self.bin.items() if not p.exists() and (self.fake or k not in ("fake_cuda", "fake_nvrtc"))]
+        missing = [str(p) for k, p in self.bin.items() if not p.exists() and (self.fake or not k.startswith("fake_"))]
         if missing:
             sys.exit("gpu: not built: " + ", ".join(missing))
         self.out = pathlib.Path(args.out or ROOT / "build/gpu").resolve()
@@ -82,6 +130,8 @@ class Run:
         self.results = self.out / ("fake.jsonl" if self.fake else "device.jsonl")
         self.manifest = self.out / "workload.jsonl"
         self.manifest.write_text("".join(json.dumps(line) + "\n" for line in workload(self.fake)))
+        self.large = self.out / "large.jsonl"
+        self.large.write_text("".join(json.dumps(line) + "\n" for line in large(self.fake)))
         self.store = self.out / "store"
         if (ROOT / "store").exists() and not self.store.exists():
             shutil.copytree(ROOT / "store", self.store)  # of a pack
@@ -96,11 +146,9 @@ class Run:
         self.done = {}  # stage: what it found
         self.notes = {}  # stage: why it found nothing
 
-    def command(self, seconds, *command, may_fail=False, accept=(0,)):
-        """Runs under `timeout`; the JSON lines that it printed."""
+    def command(self, seconds, *command, may_fail=False, partial=False):
+        """Runs under `timeout`; the JSON lines that it printed. partial: those until then, where it does not end in time (self.late)."""
         done = subprocess.run(["timeout", "-k", "5", str(seconds), *map(str, command)], env=self.env, capture_output=True, text=True, check=False)
-        if done.returncode in (124, 137):
-            raise TimeoutError(f"no end after {seconds} s")
         lines = []
         for text in done.stdout.splitlines():
             if text.startswith("{"):
@@ -108,13 +156,16 @@ class Run:
                     lines.append(json.loads(text))
                 except ValueError:
                     pass
-        if done.returncode not in accept and not may_fail:
-            raise RuntimeError((done.stderr or done.stdout).strip()[-500:] or f"exit status {done.returncode}")
         self.code, self.said = done.returncode, done.stdout + done.stderr
+        self.late = [f"no end after {seconds} s"] if done.returncode in (124, 137) else []
+        if self.late and not (partial and lines):
+            raise TimeoutError(self.late[0])
+        if done.returncode != 0 and not may_fail:
+            raise RuntimeError((done.stderr or done.stdout).strip()[-500:] or f"exit status {done.returncode}")
         return lines
 
-    def lathe(self, seconds, verb, *args, may_fail=False):
-        return self.command(seconds, self.bin["lathe"], verb, *args, "--json", "--store", self.store, may_fail=may_fail)
+    def lathe(self, seconds, verb, *args, may_fail=False, partial=False):
+        return self.command(seconds, self.bin["lathe"], verb, *args, "--json", "--store", self.store, may_fail=may_fail, partial=partial)
 
     def stage(self, name, seconds, work):
         start, line = time.monotonic(), {"stage": name, "limit_s": seconds}
@@ -147,7 +198,8 @@ class Run:
         info["smi"] = None
         if smi and not self.fake:
             query = "--query-gpu=name,driver_version,clocks.max.sm,power.limit"
-            info["smi"] = subprocess.run([smi, query, "--format=csv,noheader"], capture_output=True, text=True, check=False).stdout.strip()
+            done = subprocess.run(["timeout", "5", smi, query, "--format=csv,noheader"], capture_output=True, text=True, check=False)
+            info["smi"] = done.stdout.strip()
         return info
 
     def conformance(self, seconds):
@@ -159,76 +211,96 @@ class Run:
             shutil.copytree(ROOT / "reference", self.out / "reference")
             for path in [self.out / "reference", *(self.out / "reference").rglob("*")]:
                 path.chmod(0o700 if path.is_dir() else 0o600)
-        command += ["--reference-nvrtc", self.bin["fake_nvrtc"]]
-        for option, variable in (("--cuda", "LATHE_CUDA"), ("--nvrtc", "LATHE_NVRTC")):
-            if variable in self.env:
-                command += [option, self.env[variable]]
+        command += ["--reference-nvrtc", self.bin["fake_nvrtc"], *self.libraries()]
+        command += ["--store", self.out / "reference" if self.fake else self.store]  # one emulator runs what the other one has compiled
         lines = self.command(seconds, *command, may_fail=True)
         if not lines or lines[-1]["event"] == "error":
             raise RuntimeError(lines[-1]["message"] if lines else self.said.strip()[-300:])
         return {k: lines[-1][k] for k in ("checked", "failures", "worst_ulp")}
 
     def correctness(self, seconds):
-        checked, failed, reasons, unserved = 0, 0, [], set()
+        """Small and odd sizes, large ones, then the former with other seeds, and again, since an error that moves is a race."""
+        found = {"checked": 0, "failed": 0, "reasons": [], "not_served": set()}
         seeds, repeats = (1, 1) if self.fake else (2, 3)
-        for seed in range(seeds):
-            for _ in range(repeats):  # an error that moves is a race
-                lines = self.lathe(seconds // (seeds * repeats), "verify", self.manifest, "--device", self.number, "--seed", seed, may_fail=True)
-                if not lines or lines[-1]["event"] != "summary":
-                    raise RuntimeError(self.said.strip()[-300:])
-                checked += lines[-1]["checked"]
-                failed += lines[-1]["failed"]
-                for row in lines:
-                    if row["event"] == "row" and row["refused"]:
-                        unserved.add(row["op"])
-                    elif row["event"] == "row" and not row["ok"]:
-                        reasons.append(f'{row["op"]}: {row["reason"]}')
-        return {"checked": checked, "failed": failed, "reasons": reasons[:10], "not_served": sorted(unserved)}
+        runs = [(self.manifest, ["--seed", seed]) for seed in range(seeds) for _ in range(repeats)]
+        runs.insert(1, (self.large, ["--whole"]))
+        ends = time.monotonic() + seconds
+        for manifest, options in runs:
+            left = int(ends - time.monotonic())
+            if left < 1:
+                break
+            lines = self.lathe(left, "verify", manifest, "--device", self.number, *options, "--jobs", JOBS, may_fail=True, partial=True)
+            if self.late:  # of what it said until then, what is wrong counts
+                found["incomplete"] = self.late[0]
+                rows = [row for row in lines if row["event"] == "row" and not row["refused"]]
+                lines.append({"event": "summary", "checked": len(rows), "failed": sum(not row["ok"] for row in rows)})
+            if not lines or lines[-1]["event"] != "summary":
+                raise RuntimeError(self.said.strip()[-300:])
+            found["checked"] += lines[-1]["checked"]
+            found["failed"] += lines[-1]["failed"]
+            for row in lines:
+                if row["event"] == "row" and row["refused"]:
+                    found["not_served"].add(row["op"])
+                elif row["event"] == "row" and not row["ok"]:
+                    found["reasons"].append(f'{row["op"]}: {row["reason"]}')
+        return {**found, "reasons": found["reasons"][:10], "not_served": sorted(found["not_served"])}
+
+    def libraries(self):
+        """What gpu_conformance and gpu_ceilings are told instead of the environment."""
+        pairs = (("--cuda", "LATHE_CUDA"), ("--nvrtc", "LATHE_NVRTC"))
+        return [part for option, variable in pairs if variable in self.env for part in (option, self.env[variable])]
 
     def ceilings(self, seconds):
-        shapes = [line["name"].split("_", 1)[1] for line in workload(self.fake) if line["name"].startswith("gemm_")]
-        shapes += [] if self.fake else ["bf16:4096x4096x4096", "bf16:8192x8192x8192"]
-        command = [self.bin["peer"], "--device", self.number, *shapes]
-        if "LATHE_CUDA" in self.env:
-            command += ["--cuda", self.env["LATHE_CUDA"]]
-        lines = self.command(seconds, *command, accept=(0, NO_LIBRARY))
+        line = self.command(seconds, self.bin["ceilings"], "--device", self.number, *self.libraries(), may_fail=True)
+        if not line or line[-1]["event"] == "error":
+            raise RuntimeError(line[-1]["message"] if line else self.said.strip()[-300:])
+        return {k: v for k, v in line[-1].items() if k not in ("schema", "event")}
+
+    def products(self, seconds):
+        command = [self.bin["peer"], "--device", self.number, "--store", self.store, "--row-ms", 20 if self.fake else 400]
+        if self.fake:
+            command += ["--cublaslt", self.bin["fake_cublaslt"], "--rounds", 1]
+        lines = self.command(seconds, *command, self.manifest, may_fail=True, partial=True)
         if self.code == NO_LIBRARY:
             raise Refused(lines[-1]["message"])
-        return {row["product"]: row["us"] for row in lines if row["event"] == "row" and "us" in row}
+        rows = [row for row in lines if row["event"] == "row"]
+        if not rows:
+            raise RuntimeError(self.said.strip()[-300:])
+        return {"rows": [row for row in rows if "us" in row], "errors": [f'{row["op"]}: {row["note"]}' for row in rows if "us" not in row] + self.late}
 
     def warmup(self, seconds):
-        lines = self.lathe(seconds, "warmup", self.manifest, "--device", self.number, "--budget", max(seconds // 2, 1), may_fail=True)
+        lines = self.lathe(seconds, "warmup", self.manifest, "--device", self.number, "--budget", max(seconds * 3 // 4, 1), "--jobs", JOBS, may_fail=True,
+                           partial=True)
         if not lines or lines[-1]["event"] != "summary":
             raise RuntimeError(self.said.strip()[-300:])
         found = {k: lines[-1][k] for k in ("ops", "compiled_nvrtc", "searches", "measurements", "rejected", "failed", "pending")}
         found["rows"] = [{k: row[k] for k in ("op", "tier", "schedule", "us", "default_us")} for row in lines if row["event"] == "row"]
-        found["errors"] = [row["message"] for row in lines if row["event"] == "error"]
+        found["errors"] = [row["message"] for row in lines if row["event"] == "error"] + self.late
         return found
 
     def times(self, seconds):
-        lines = self.lathe(seconds, "bench", self.manifest, "--device", self.number, "--row-ms", 20 if self.fake else 400, may_fail=True)
+        lines = self.lathe(seconds, "bench", self.manifest, "--device", self.number, "--row-ms", 20 if self.fake else 400, may_fail=True, partial=True)
         rows = [row for row in lines if row["event"] == "row"]
         if not rows:
             raise RuntimeError(self.said.strip()[-300:])
         keys = ("op", "tier", "us", "spread", "gbs", "tflops", "copy_gbs", "of_copy")
-        return {"rows": [{k: row[k] for k in keys} for row in rows], "errors": [row["message"] for row in lines if row["event"] == "error"]}
+        return {"rows": [{k: row[k] for k in keys} for row in rows], "errors": [row["message"] for row in lines if row["event"] == "error"] + self.late}
 
     def profiler(self, tool, arguments, seconds):
-        path = shutil.which(tool)
+        path = shutil.which(tool, path=self.env.get("PATH"))
         if path is None:
             raise Refused(f"{tool} is not installed")
         if self.fake:
             raise Refused("an emulator has nothing to profile")
-        done = subprocess.run(["timeout", "-k", "5", str(seconds), path, *arguments, str(self.bin["conformance"]), "--device", self.number,
-                               "--reference-cuda", str(self.bin["fake_cuda"]), "--reference-store", str(self.out / "reference")],
-                              env=self.env, capture_output=True, text=True, check=False)
-        text = done.stdout + done.stderr
-        for refusal in ("ERR_NVGPUCTRPERM", "Permission", "not supported", "Unable to find injection", "Target application"):
-            if refusal in text and done.returncode != 0:
-                raise Refused(f"{tool}: " + next(line for line in text.splitlines() if refusal in line).strip()[:200])
-        if done.returncode != 0:
-            raise RuntimeError(text.strip()[-300:])
-        return text.splitlines()[-30:]
+        only = [part for name in ("add", "warps", "roles") for part in ("--only", name)]
+        self.command(seconds, path, *arguments, self.bin["conformance"], "--device", self.number, "--reference-cuda", self.bin["fake_cuda"],
+                     "--reference-store", self.out / "reference", *self.libraries(), *only, may_fail=True)
+        if self.code != 0:
+            for refusal in ("ERR_NVGPUCTRPERM", "Permission", "not supported", "Unable to find injection", "Target application"):
+                if refusal in self.said:
+                    raise Refused(f"{tool}: " + next(line for line in self.said.splitlines() if refusal in line).strip()[:200])
+            raise RuntimeError(self.said.strip()[-300:])
+        return self.said.splitlines()[-30:]
 
     def summary(self):
         found = self.done
@@ -248,15 +320,11 @@ class Run:
                 why[field] = self.notes.get("times", "it is not served")
             return float(f"{max(rates):.3g}") if rates else None
 
-        peer = found.get("ceilings")
-        gemm = {}
-        for row in named("gemm_"):
-            shape = row["op"].split("_", 1)[1]
-            if peer and shape in peer:
-                gemm[shape] = round(peer[shape] / row["us"], 3)
+        gemm = {row["op"].removeprefix("gemm_"): float(f'{row["of_peer"]:.3g}') for row in found.get("products", {}).get("rows", [])
+                if row["op"].startswith("gemm_")}
         if not gemm:
-            why["gemm"] = self.notes.get("ceilings") or "no product is served yet"
-        ratios = list(gemm.values())
+            why["gemm"] = self.notes.get("products") or "no product is served"
+        ratios = [ratio for shape, ratio in gemm.items() if shape.startswith("model_")]
         info = found.get("versions", {})
         conformance = found.get("conformance")
         out = {
@@ -264,7 +332,7 @@ class Run:
             "conformance": conformance["checked"] if conformance else None,
             "conformance_failures": len(conformance["failures"]) if conformance else None,
             "checked": found.get("correctness", {}).get("checked"), "failed": found.get("correctness", {}).get("failed"),
-            "gemm": gemm or None, "geomean": round(statistics.geometric_mean(ratios), 3) if ratios else None,
+            "gemm": gemm or None, "geomean": float(f"{statistics.geometric_mean(ratios):.3g}") if ratios else None,
             "worst": min(ratios) if ratios else None,
             "rows_of_copy": of_copy("rows_of_copy", ("rows_", "chain_")), "gemv_of_copy": of_copy("gemv_of_copy", ("gemv_",)),
             "prefill_tflops": of_attention("prefill_tflops", "prefill_", lambda row: row["tflops"]),
@@ -276,23 +344,28 @@ class Run:
                 why[field] = self.notes.get(stage, "not found")
         for field in ("geomean", "worst"):
             if out[field] is None:
-                why[field] = why.get("gemm", "")
+                why[field] = why.get("gemm", "no layer of a model is served")
         out["emulated"] = self.fake
         out["why_null"] = why
         return out
 
 
+def stages_of():
+    """Name, seconds, what a Run does."""
+    stages = [("versions", 10, Run.versions), ("conformance", 60, Run.conformance), ("correctness", 80, Run.correctness),
+              ("ceilings", 30, Run.ceilings), ("warmup", 180, Run.warmup), ("times", 80, Run.times), ("products", 60, Run.products),
+              ("ncu", 35, lambda run, s: run.profiler("ncu", ["--clock-control", "none", "-c", "2"], s))]
+    for tool in ("memcheck", "racecheck", "synccheck"):
+        stages.append((tool, 20, lambda run, s, t=tool: run.profiler("compute-sanitizer", ["--tool", t], s)))
+    return stages
+
+
 def run_stages(args):
     run = Run(args)
-    limits = (lambda seconds: max(seconds, 60)) if args.fake else (lambda seconds: seconds)
-    stages = [("versions", 10, run.versions), ("conformance", 60, run.conformance), ("correctness", 70, run.correctness),
-              ("ceilings", 40, run.ceilings), ("warmup", 180, run.warmup), ("times", 80, run.times),
-              ("ncu", 40, lambda s: run.profiler("ncu", ["--clock-control", "none", "-c", "2"], s))]
-    for tool in ("memcheck", "racecheck", "synccheck"):
-        stages.append((tool, 25, lambda s, t=tool: run.profiler("compute-sanitizer", ["--tool", t], s)))
+    limits = (lambda seconds: max(seconds, 200)) if args.fake else (lambda seconds: seconds)
     states = {}
-    for name, seconds, work in stages:
-        states[name] = run.stage(name, limits(seconds), work)
+    for name, seconds, work in stages_of():
+        states[name] = run.stage(name, limits(seconds), lambda s, work=work: work(run, s))
         if name == "versions" and states[name] != "ok":
             break  # no device: nothing else says anything
     summary = run.summary()
@@ -352,9 +425,9 @@ def pack(folder):
     notes = []
     with tempfile.TemporaryDirectory() as scratch:
         manifest = pathlib.Path(scratch) / "workload.jsonl"
-        manifest.write_text("".join(json.dumps(line) + "\n" for line in workload(False)))
+        manifest.write_text("".join(json.dumps(line) + "\n" for line in workload(False) + large(False)))
         for gpu in ("h100", "h200"):
-            done = subprocess.run([bin_["lathe"], "warmup", manifest, "--device", gpu, "--store", target / "store", "--json"], env=env,
+            done = subprocess.run([bin_["lathe"], "warmup", manifest, "--device", gpu, "--jobs", str(JOBS), "--store", target / "store", "--json"], env=env,
                                   capture_output=True, text=True, check=False)
             lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
             if not any(line.get("event") == "row" for line in lines):

@@ -16,7 +16,7 @@ def main():
         values = [int(c[name]) for c in cases if name in c]
         return sum(values) if values else None
 
-    served = [c for c in cases if c["name"] == "AnotherProcessServesIt"]
+    served = [c for c in cases if "compiles_second" in c]  # tests with a second process
     identities = [int(c["identities_equal"]) for c in cases if "identities_equal" in c]
     out = {"state": "failed" if failed else "ok", "nvrtc": next((c["nvrtc"] for c in cases if "nvrtc" in c), None)}
     out.update({name: total(name) for name in SUMS[:5]})

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 # The scripts that people read output of: the table of results, the list of skipped tests, the comparisons of two builds and with other libraries; what the script of models says; and that every shell script parses.
 import fnmatch
+import hashlib
 import json
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -112,18 +114,103 @@ def test_gpu(folder):
     done = subprocess.run([sys.executable, ROOT / "scripts/gpu_static.py", report, "--json"], capture_output=True, text=True, check=False)
     out = json.loads(done.stdout)
     assert done.returncode == 1 and out["state"] == "failed" and out["emulator_failures"] == 1 and "DeviceServe.B" in done.stderr, done
-    build = folder / "build"
-    for name in ("tools/lathe", "tools/lathe-worker", "bench/gpu/gpu_conformance", "bench/gpu/gpu_peer"):
-        (build / name).parent.mkdir(parents=True, exist_ok=True)
-        (build / name).write_text('#!/bin/sh\necho \'{"event": "summary", "state": "no_driver", "driver_note": "no CUDA driver"}\'\n')
-        (build / name).chmod(0o755)
-    command = [sys.executable, ROOT / "scripts/gpu_stages.py", "--device", "0", "--json", "--out", folder / "out"]
-    done = subprocess.run(command, env={**os.environ, "LATHE_GPU_BUILD": str(build)}, capture_output=True, text=True, check=False)
-    out = json.loads(done.stdout)
-    fields = ["gpu", "driver", "conformance", "conformance_failures", "checked", "failed", "gemm", "geomean", "worst", "rows_of_copy", "gemv_of_copy",
+
+
+GPU_FIELDS = ["gpu", "driver", "conformance", "conformance_failures", "checked", "failed", "gemm", "geomean", "worst", "rows_of_copy", "gemv_of_copy",
               "prefill_tflops", "decode_tbs"]
-    assert done.returncode == 1 and list(out)[:len(fields)] == fields and all(out[f] is None for f in fields), done
-    assert set(fields) <= set(out["why_null"]) and out["why_null"]["gpu"] == "no CUDA driver", out
+# Programs of a machine that has a GPU, as far as they say; what is behind `case`: whatever a test plants.
+GPU_PROGRAM = """#!/bin/sh
+case "$(basename "$0") $*" in %s
+*gpu_peer*) echo '{"event": "skipped", "message": "no cuBLASLt; nowhere"}'; exit 3;;
+*gpu_ceilings*) echo '{"event": "summary", "copy_gbs": 4000}';;
+*gpu_conformance*) echo '{"event": "summary", "checked": 9, "failures": [], "worst_ulp": 1}';;
+*" info "*) echo '{"event": "summary", "state": "ready", "driver": "12.4", "target": {"name": "a GPU"}}';;
+*" verify "*) echo '{"event": "summary", "checked": 5, "failed": 0}';;
+*" warmup "*) echo '{"event": "summary", "ops": 1, "compiled_nvrtc": 1, "searches": 0, "measurements": 0, "rejected": 0, "failed": 0, "pending": 0}';;
+*" bench "*)
+  for op in chain_relu gemv_bf16 prefill_8192 decode_32; do
+    echo "{\\"event\\": \\"row\\", \\"op\\": \\"$op\\", \\"tier\\": \\"T2\\", \\"us\\": 1, \\"spread\\": 0, \\"gbs\\": 3000, \\"tflops\\": 500, \\"copy_gbs\\": 4000, \\"of_copy\\": 0.9}"
+  done;;
+esac
+"""
+
+
+def gpu_device(folder, name, planted=""):
+    """The status and summary of --device with these programs, and the stages that it wrote."""
+    build = folder / name
+    for program in ("tools/lathe", "tools/lathe-worker", "bench/gpu/gpu_conformance", "bench/gpu/gpu_peer", "bench/gpu/gpu_ceilings",
+                    "tests/gpu/libfake_cuda.so", "bin/ncu", "bin/compute-sanitizer"):
+        (build / program).parent.mkdir(parents=True, exist_ok=True)
+        (build / program).write_text(GPU_PROGRAM % planted)
+        (build / program).chmod(0o755)
+    command = [sys.executable, ROOT / "scripts/gpu_stages.py", "--device", "0", "--json", "--out", folder / f"{name}.out"]
+    env = {**os.environ, "LATHE_GPU_BUILD": str(build), "PATH": f"{build}/bin:{os.environ['PATH']}"}
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+    lines = (folder / f"{name}.out/device.jsonl").read_text().splitlines()
+    return done.returncode, json.loads(done.stdout), {line["stage"]: line for line in map(json.loads, lines)}
+
+
+def test_gpu_device(folder):
+    code, out, stages = gpu_device(folder, "none", "*' info '*) echo '{\"event\": \"summary\", \"state\": \"no_driver\", \"driver_note\": \"no CUDA driver\"}';;")
+    assert code == 1 and list(out)[:len(GPU_FIELDS)] == GPU_FIELDS and all(out[f] is None for f in GPU_FIELDS), out
+    assert set(GPU_FIELDS) <= set(out["why_null"]) and out["why_null"]["gpu"] == "no CUDA driver" and list(stages) == ["versions", "summary"], stages
+    # A missing cuBLASLt and refused profilers are skipped, with the reason; nothing of it fails the run.
+    code, out, stages = gpu_device(folder, "refused", "*ncu*|*compute-sanitizer*) echo '==ERROR== ERR_NVGPUCTRPERM: not allowed'; exit 1;;")
+    assert code == 0 and out["gemm"] is None and out["why_null"]["gemm"] == "no cuBLASLt; nowhere" == out["why_null"]["worst"], out
+    assert (out["checked"], out["failed"], out["conformance"], out["rows_of_copy"], out["prefill_tflops"], out["decode_tbs"]) == (35, 0, 9, .9, 500, 3), out
+    for tool in ("ncu", "memcheck", "racecheck", "synccheck"):
+        assert stages[tool]["status"] == "skipped" and "ERR_NVGPUCTRPERM" in stages[tool]["reason"], stages
+    assert stages["products"]["status"] == "skipped" and stages["ceilings"]["found"] == {"copy_gbs": 4000}, stages
+    # With it, ratios; of layers of models the mean and the worst. Profilers that are allowed say something.
+    rows = "".join(f'{{\"event\": \"row\", \"op\": \"gemm_{op}\", \"us\": 1, \"of_peer\": {ratio}}}\n'
+                   for op, ratio in (("bf16_4096", 1.25), ("model_1x2x3", 0.5), ("model_4x5x6", 2)))
+    code, out, stages = gpu_device(folder, "all", f"*gpu_peer*) printf '{rows}';; ncu*|compute-sanitizer*) echo profiled;;")
+    assert code == 0 and out["gemm"] == {"bf16_4096": 1.25, "model_1x2x3": 0.5, "model_4x5x6": 2} and (out["geomean"], out["worst"]) == (1, 0.5), out
+    assert stages["ncu"]["found"] == ["profiled"] and out["why_null"] == {}, (stages, out)
+    # A stage that fails costs itself, and the status.
+    code, out, stages = gpu_device(folder, "fails", "*' bench '*) echo broken >&2; exit 1;;")
+    assert code == 1 and stages["times"]["status"] == "failed" and out["why_null"]["decode_tbs"] == "broken" and out["checked"] == 35, (stages, out)
+    sys.path.insert(0, str(ROOT / "scripts"))
+    import gpu_stages
+    stages = gpu_stages.stages_of()
+    assert sum(seconds for _, seconds, _ in stages) <= gpu_stages.MOST_SECONDS, stages
+    try:
+        run = object.__new__(gpu_stages.Run)
+        run.env = dict(os.environ)
+        run.command(1, "sleep", "20")
+        assert False, "no timeout"
+    except TimeoutError as why:
+        assert str(why) == "no end after 1 s"
+    # What a command said until then is kept where that means something.
+    assert run.command(1, "sh", "-c", "echo '{\"a\": 1}'; exec sleep 20", partial=True, may_fail=True) == [{"a": 1}] and run.late == ["no end after 1 s"]
+
+
+def test_gpu_pack(folder):
+    """Programs with their libraries, the scripts, and a list of it all that is true; a folder that is in use, or what is too large, is refused."""
+    build = folder / "to_pack"
+    fakes = [f"tests/gpu/libfake_{name}.so" for name in ("cuda", "nvrtc", "cublaslt")]
+    for name in ("tools/lathe", "tools/lathe-worker", "bench/gpu/gpu_conformance", "bench/gpu/gpu_peer", "bench/gpu/gpu_ceilings", *fakes):
+        (build / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(shutil.which("ls"), build / name)  # a program with libraries, which takes nothing amiss
+
+    def pack(to, most=None):
+        code = f"import sys; sys.path.insert(0, {str(ROOT / 'scripts')!r}); import gpu_stages as g; sys.argv = ['gpu.sh', '--pack', {str(to)!r}]; "
+        code += f"g.MOST_BYTES = {most or 'g.MOST_BYTES'}; g.subprocess.run = keep(g.subprocess.run); sys.exit(g.main())"
+        # What they are asked for, they do not know.
+        code = "def keep(run): return lambda *a, **k: run(*a, **{**k, 'check': False})\n" + code
+        return subprocess.run([sys.executable, "-c", code], env={**os.environ, "LATHE_GPU_BUILD": str(build)}, capture_output=True, text=True, check=False)
+
+    done = pack(folder / "pack")
+    assert done.returncode == 0, done
+    listed = json.loads((folder / "pack/MANIFEST.json").read_text())
+    for name, file in listed["files"].items():
+        data = (folder / "pack" / name).read_bytes()
+        assert len(data) == file["bytes"] and hashlib.sha256(data).hexdigest() == file["sha256"], name
+    names = set(listed["files"])
+    assert {"bin/lathe", "bin/lathe-worker", "bin/gpu_peer", "bin/gpu_ceilings", "bin/gpu_conformance", "lib/libfake_cuda.so", "scripts/gpu.sh",
+            "scripts/gpu_stages.py"} <= names and sum(f["bytes"] for f in listed["files"].values()) == listed["bytes"], names
+    assert [n for n in listed["notes"] if n.startswith("nothing for h200")], listed["notes"]  # it has no compiler
+    assert "is not empty" in pack(folder / "pack").stderr and "expected at most 1000" in pack(folder / "small", 1000).stderr
 
 
 def test_skipped(folder):
@@ -263,6 +350,8 @@ if __name__ == "__main__":
         test_judge(pathlib.Path(made))
         test_rooms()
         test_gpu(pathlib.Path(made))
+        test_gpu_device(pathlib.Path(made))
+        test_gpu_pack(pathlib.Path(made))
         test_skipped(pathlib.Path(made))
         test_compare_builds(pathlib.Path(made))
         test_compare(pathlib.Path(made))

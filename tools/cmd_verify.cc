@@ -2,6 +2,7 @@
 // end.
 #include <fmt/format.h>
 
+#include <cmath>
 #include <functional>
 #include <nlohmann/json.hpp>
 
@@ -21,7 +22,7 @@ struct VerifyFlags : CommonOptions {
   std::vector<std::string> manifests;
   std::string shape, device;
   int random = 0;
-  bool hints = false;
+  bool hints = false, whole = false;
 };
 
 std::string level_of(const VerifyFlags& flags, const VerifyRow& row) {
@@ -95,6 +96,7 @@ int run(const VerifyFlags& flags) {
     options.seed = flags.seed;
     options.threads = flags.threads;
     options.hints = flags.hints;
+    if (flags.whole) options.flops = HUGE_VAL, options.bytes = INT64_MAX;
     options.cancel = &interrupted();
     if (!shape->empty()) {
       runtime::SymbolValues dims;
@@ -168,6 +170,7 @@ const Verb kVerify = {"verify", "Compare operators with their definition", [](CL
                         app.add_option("--random", f->random, "Random operators")->check(CLI::Range(0, 1'000'000));
                         app.add_option("--shape", f->shape, "M=3,L=128: this shape only");
                         app.add_flag("--hints", f->hints, "The hinted shapes, too");
+                        app.add_flag("--whole", f->whole, "However large: no size is cut down, no shape left out");
                         return [f] { return run(*f); };
                       }};
 

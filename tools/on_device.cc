@@ -81,8 +81,8 @@ int info_on_device(const CommonOptions& options, const std::string& device) {
   if (!context.ok()) return fail(options, context.status(), kUsage);
   const auto on = device_of(**context, device);
   if (!on.ok() && on.status().code() == ir::Code::kINVALID) return fail(options, on.status(), kUsage);
-  const auto compiler = (*context)->device_codes().compiler();
   const bool driver = on.ok() && on->device != nullptr;
+  const auto compiler = (*context)->device_codes().compiler(driver ? on->device->driver().version : "");
   const char* const state = driver ? compiler.ok() ? "ready" : "no_compiler" : "no_driver";
   // Without a driver code can be made and stored all the same.
   const std::string means = !driver ? compiler.ok() ? "compiles and stores, runs nothing" : "nothing of a GPU is served"

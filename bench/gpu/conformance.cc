@@ -1,13 +1,14 @@
 // gpu_conformance: each function of jit/cuda/device_ops.def on a GPU and on a reference, which is an emulator behind
 // the same interfaces: equal bytes, but for functions of CUDA's library, which may differ by a few units in the last
-// place; and products by Hopper's tensor cores, in equal bytes (bench/gpu/products.h). Shows what printer and emulator
-// believe alike and a GPU does not. Prints one JSON line; exit status 1 if something differs.
+// place; and products by tensor cores and reductions of rows, in equal bytes (bench/gpu/products.h). Shows what printer
+// and emulator believe alike and a GPU does not. Prints one JSON line; exit status 1 if something differs.
 #include <dlfcn.h>
 
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -50,34 +51,42 @@ struct Side {
 
   Result<std::vector<float>> run(const std::string& chain, std::vector<std::vector<float>>& inputs) {
     LATHE_ASSIGN(const ir::Kernel naive, ir::parse_kernel(chain));
-    const SymbolValues dims = {{"N", kElements}};
-    LATHE_ASSIGN(const Stage stage, build_device_stage(naive, dims, nullptr, device, *codes, {.compile = true}));
-    const auto failed = std::make_shared<ir::Status>();
-    const Stage hosted = hosted_stage(stage, session, failed);
-    LATHE_ASSIGN(const auto bound, hosted.executable->bind(dims, {}, 1));
     std::vector<float> out(kElements, -7.5f);
     std::vector<void*> params;
     for (size_t i = 0; i + 1 < naive.buffers.size(); ++i) params.push_back(inputs[i].data());
     params.push_back(out.data());
-    bound->run(params.data(), nullptr, nullptr);
-    LATHE_RETURN_IF_ERROR(*failed);
+    LATHE_RETURN_IF_ERROR(run(naive, {{"N", kElements}}, nullptr, params.data()));
     return out;
   }
 
   Result<std::vector<uint16_t>> run(const bench::ProductCase& c) {
     LATHE_ASSIGN(const ir::Kernel naive, ir::parse_kernel(bench::product_text(c)));
-    LATHE_ASSIGN(const search::Scheduled made, search::hopper_schedule(search::general_kernel(naive), c.tile));
-    const SymbolValues dims = {{"M", c.m}, {"N", c.n}, {"K", c.k}};
-    LATHE_ASSIGN(const Stage stage, build_device_stage(naive, dims, &made.schedule, device, *codes, {.compile = true}));
-    const auto failed = std::make_shared<ir::Status>();
-    const Stage hosted = hosted_stage(stage, session, failed);
-    LATHE_ASSIGN(const auto bound, hosted.executable->bind(dims, {}, 1));
+    LATHE_ASSIGN(const search::Scheduled made, bench::scheduled(c, search::general_kernel(naive)));
     std::vector<uint16_t> a = bench::whole_numbers(c.type, c.m * c.k, 1),
                           b = bench::whole_numbers(c.type, c.n * c.k, 2), y(static_cast<size_t>(c.m * c.n), 0x7fff);
     void* params[] = {a.data(), b.data(), y.data()};
-    bound->run(params, nullptr, nullptr);
-    LATHE_RETURN_IF_ERROR(*failed);
+    LATHE_RETURN_IF_ERROR(run(naive, {{"M", c.m}, {"N", c.n}, {"K", c.k}}, &made.schedule, params));
     return y;
+  }
+
+  Result<std::vector<float>> run(const bench::RowCase& c) {
+    LATHE_ASSIGN(const ir::Kernel naive, ir::parse_kernel(bench::row_text(c)));
+    std::vector<float> x, y(static_cast<size_t>(c.rows), -7.5f);
+    for (const uint16_t bits : bench::whole_numbers("bf16", c.rows * c.columns, 1))
+      x.push_back(std::bit_cast<float>(uint32_t{bits} << 16));
+    void* params[] = {x.data(), y.data()};
+    LATHE_RETURN_IF_ERROR(run(naive, {{"M", c.rows}, {"N", c.columns}}, nullptr, params));
+    return y;
+  }
+
+ private:
+  ir::Status run(const ir::Kernel& naive, const SymbolValues& dims, const search::Schedule* schedule, void** params) {
+    LATHE_ASSIGN(const Stage stage, build_device_stage(naive, dims, schedule, device, *codes, {.compile = true}));
+    const auto failed = std::make_shared<ir::Status>();
+    const Stage hosted = hosted_stage(stage, session, failed);
+    LATHE_ASSIGN(const auto bound, hosted.executable->bind(dims, {}, 1));
+    bound->run(params, nullptr, nullptr);
+    return *failed;
   }
 };
 
@@ -123,22 +132,92 @@ bool is_exact(std::string_view name) {
   return true;
 }
 
+// What is checked, by name, and what differs.
+class Comparison {
+ public:
+  Comparison(Side& reference, Side& gpu, const std::vector<std::string>& only)
+      : reference_(reference), gpu_(gpu), only_(only), inputs_(make_inputs()) {}
+
+  void functions() {
+    for (const jit::DeviceOpRow& row : bench::kDeviceOps) {
+      if (!wanted(row.name)) continue;
+      const std::string chain = bench::chain_of(row);
+      const auto want = reference_.run(chain, inputs_), got = gpu_.run(chain, inputs_);
+      if (!both_ran(row.name, want, got)) continue;
+      int64_t most = 0;
+      size_t at = 0;
+      for (size_t i = 0; i < want->size(); ++i) {
+        const int64_t ulp = ulp_between((*want)[i], (*got)[i]);
+        if (ulp > most) at = i;
+        most = std::max(most, ulp);
+      }
+      if (!is_exact(row.name)) worst_ = std::max(worst_, most);
+      if (most > (is_exact(row.name) ? 0 : kMostUlp))
+        failures_.push_back(fmt::format("{}({:.9g}, {:.9g}) is {:.9g}, expected {:.9g}", row.name, inputs_[0][at],
+                                        inputs_[1][at], (*got)[at], (*want)[at]));
+    }
+  }
+
+  template <class Case>
+  void equal_bytes(const Case& c) {
+    if (!wanted(c.name)) return;
+    const auto want = reference_.run(c), got = gpu_.run(c);
+    if (!both_ran(c.name, want, got)) return;
+    ++together_;
+    for (size_t i = 0; i < want->size(); ++i) {
+      if (std::memcmp(&(*want)[i], &(*got)[i], sizeof(*want)[i]) == 0) continue;
+      failures_.push_back(fmt::format("{}: element {} is {}, expected {}", c.name, i, (*got)[i], (*want)[i]));
+      return;
+    }
+  }
+
+  void say(nlohmann::json& line) const {
+    line["together"] = together_;
+    line["checked"] = checked_;
+    line["failures"] = failures_;
+    line["worst_ulp"] = worst_;
+  }
+  bool failed() const { return !failures_.empty(); }
+
+ private:
+  bool wanted(const std::string& name) const {
+    return only_.empty() || std::find(only_.begin(), only_.end(), name) != only_.end();
+  }
+  template <class T>
+  bool both_ran(const std::string& name, const Result<T>& want, const Result<T>& got) {
+    ++checked_;
+    if (!want.ok() || !got.ok())
+      failures_.push_back(name + ": " + (want.ok() ? got.status() : want.status()).to_string());
+    return want.ok() && got.ok();
+  }
+
+  Side &reference_, &gpu_;
+  const std::vector<std::string>& only_;
+  std::vector<std::vector<float>> inputs_;
+  std::vector<std::string> failures_;
+  int checked_ = 0, together_ = 0;
+  int64_t worst_ = 0;
+};
+
 }  // namespace
 
 int main(int argc, char** argv) {
   CLI::App app{"Functions of a GPU against an emulator's"};
-  std::string cuda, nvrtc, reference_cuda, reference_nvrtc, reference_store;
+  std::string cuda, nvrtc, store, reference_cuda, reference_nvrtc, reference_store;
+  std::vector<std::string> only;
   int number = 0;
+  app.add_option("--only", only, "What is checked, by name; may be repeated");
   app.add_option("--device", number, "Number of the CUDA device");
   app.add_option("--cuda", cuda, "The driver's library");
   app.add_option("--nvrtc", nvrtc, "NVRTC's library");
+  app.add_option("--store", store, "Where code for the GPU is kept");
   app.add_option("--reference-cuda", reference_cuda, "The emulator in the driver's place")->required();
   app.add_option("--reference-nvrtc", reference_nvrtc, "The compiler in NVRTC's place; needed where nothing is stored");
   app.add_option("--reference-store", reference_store, "Where code for the emulator is kept");
   CLI11_PARSE(app, argc, argv);
   Side gpu, reference;
   ir::Status opened = reference.open(reference_cuda, reference_nvrtc, 0, reference_store);
-  if (opened.ok()) opened = gpu.open(cuda, nvrtc, number, "");
+  if (opened.ok()) opened = gpu.open(cuda, nvrtc, number, store);
   nlohmann::json line = {{"schema", "lathe-conformance-1"}, {"event", "summary"}};
   if (!opened.ok()) {
     line["event"] = "error";
@@ -146,51 +225,17 @@ int main(int argc, char** argv) {
     std::puts(line.dump().c_str());
     return 1;
   }
-  std::vector<std::vector<float>> inputs = make_inputs();
-  nlohmann::json failures = nlohmann::json::array();
-  int checked = 0;
-  int64_t worst = 0;
-  for (const jit::DeviceOpRow& row : bench::kDeviceOps) {
-    ++checked;
-    const std::string chain = bench::chain_of(row);
-    const auto want = reference.run(chain, inputs), got = gpu.run(chain, inputs);
-    if (!want.ok() || !got.ok()) {
-      failures.push_back(std::string(row.name) + ": " + (want.ok() ? got.status() : want.status()).to_string());
-      continue;
-    }
-    int64_t most = 0;
-    size_t at = 0;
-    for (size_t i = 0; i < want->size(); ++i) {
-      const int64_t ulp = ulp_between((*want)[i], (*got)[i]);
-      if (ulp > most) at = i;
-      most = std::max(most, ulp);
-    }
-    if (!is_exact(row.name)) worst = std::max(worst, most);
-    if (most > (is_exact(row.name) ? 0 : kMostUlp))
-      failures.push_back(fmt::format("{}({:.9g}, {:.9g}) is {:.9g}, expected {:.9g}", row.name, inputs[0][at],
-                                     inputs[1][at], (*got)[at], (*want)[at]));
-  }
-  int products = 0;
+  Comparison comparison(reference, gpu, only);
+  comparison.functions();
+  for (const bench::RowCase& c : bench::kRowCases) comparison.equal_bytes(c);
+  for (const bench::ProductCase& c : bench::kWarpCases) comparison.equal_bytes(c);
   for (const bench::ProductCase& c : bench::kProductCases) {
-    if (gpu.device->target().sm != reference.device->target().sm) break;
-    ++checked;
-    ++products;
-    const auto want = reference.run(c), got = gpu.run(c);
-    if (!want.ok() || !got.ok()) {
-      failures.push_back(std::string(c.name) + ": " + (want.ok() ? got.status() : want.status()).to_string());
-      continue;
-    }
-    const auto [at, other] = std::mismatch(want->begin(), want->end(), got->begin());
-    if (at != want->end())
-      failures.push_back(
-          fmt::format("{}: element {} is {:#06x}, expected {:#06x}", c.name, at - want->begin(), *other, *at));
+    if (gpu.device->target().sm == bench::kHopper && reference.device->target().sm == bench::kHopper)
+      comparison.equal_bytes(c);
   }
-  line["products"] = products;
   line["gpu"] = gpu.device->target().name;
   line["emulated"] = gpu.device->driver().emulated;
-  line["checked"] = checked;
-  line["failures"] = failures;
-  line["worst_ulp"] = worst;
+  comparison.say(line);
   std::puts(line.dump().c_str());
-  return failures.empty() ? 0 : 1;
+  return comparison.failed() ? 1 : 0;
 }

@@ -6,7 +6,7 @@
 #include <cstring>
 #include <vector>
 
-#include "runtime/measure/timing.h"
+#include "jit/cuda/compile/nvidia_packages.h"
 #include "runtime/oracle/data_sets.h"
 
 namespace lathe::bench {
@@ -36,6 +36,19 @@ static_assert(sizeof(Heuristic) == 96);
 
 constexpr const char* kNames[] = {"libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so",
                                   "/usr/local/cuda/lib64/libcublasLt.so"};
+// Of Python's packages, which torch brings.
+constexpr const char* kPackages[] = {"cu13/lib", "cublas/lib"};
+
+std::vector<std::string> places() {
+  std::vector<std::string> out(std::begin(kNames), std::end(kNames));
+  for (const std::string& folder : jit::nvidia_packages()) {
+    for (const char* package : kPackages) {
+      for (const char* name : {"libcublasLt.so.13", "libcublasLt.so.12"})
+        out.push_back(folder + "/" + package + "/" + name);
+    }
+  }
+  return out;
+}
 
 }  // namespace
 
@@ -64,11 +77,9 @@ CublasLt::~CublasLt() {
 
 Result<std::unique_ptr<CublasLt>> CublasLt::open(const std::string& path,
                                                  std::shared_ptr<runtime::DeviceSession> session) {
-  std::vector<std::string> places(std::begin(kNames), std::end(kNames));
-  if (!path.empty()) places = {path};
   std::string reasons;
   void* library = nullptr;
-  for (const std::string& place : places) {
+  for (const std::string& place : path.empty() ? places() : std::vector<std::string>{path}) {
     if (library != nullptr) break;
     library = dlopen(place.c_str(), RTLD_NOW | RTLD_LOCAL);
     const char* why = library == nullptr ? dlerror() : nullptr;
@@ -86,7 +97,7 @@ Result<std::unique_ptr<CublasLt>> CublasLt::open(const std::string& path,
 
 // cuBLASLt's matrices are column-major: what is computed is c^T = b^T * a^T, whose operands are those of the caller as
 // they lie.
-Result<double> CublasLt::time(const Product& p, int rounds) {
+Result<CublasLt::Prepared> CublasLt::prepare(const Product& p) {
   runtime::DeviceSession& s = *session_;
   const Table& t = *table_;
   const runtime::CurrentDevice current(*s.device());
@@ -95,7 +106,8 @@ Result<double> CublasLt::time(const Product& p, int rounds) {
   };
   const int type = p.bf16 ? kReal16BF : kReal32F;
   const ir::DType element = p.bf16 ? ir::DType::bf16 : ir::DType::f32;
-  std::vector<runtime::DeviceMemory> memory;
+  Prepared out;
+  std::vector<runtime::DeviceMemory>& memory = out.memory;
   const int64_t sizes[] = {p.m * p.k, p.k * p.n, p.m * p.n};
   for (const int64_t size : sizes) {
     const auto bytes = static_cast<size_t>(ir::dtype_bytes(element, size));
@@ -106,7 +118,8 @@ Result<double> CublasLt::time(const Product& p, int rounds) {
     LATHE_RETURN_IF_ERROR(s.finish());
     memory.push_back(std::move(made));
   }
-  LATHE_ASSIGN(const runtime::DeviceMemory workspace, runtime::DeviceMemory::map(s.device(), kWorkspace, kAlign));
+  LATHE_ASSIGN(runtime::DeviceMemory workspace, runtime::DeviceMemory::map(s.device(), kWorkspace, kAlign));
+  memory.push_back(std::move(workspace));
   void *product = nullptr, *left = nullptr, *right = nullptr, *result = nullptr, *preference = nullptr;
   LATHE_RETURN_IF_ERROR(check(t.cublasLtMatmulDescCreate(&product, kCompute32F, kReal32F), "product"));
   const int left_op = p.b_rows ? kTransposed : kNotTransposed, right_op = kNotTransposed;
@@ -131,21 +144,16 @@ Result<double> CublasLt::time(const Product& p, int rounds) {
       "algorithm"));
   if (found < 1) return ir::unsupported("cuBLASLt has no algorithm for it");
   const float one = 1, zero = 0;
-  LATHE_ASSIGN(const std::unique_ptr<runtime::DeviceGraph> graph, s.record([&](void* stream) {
+  LATHE_ASSIGN(out.graph, s.record([&](void* stream) {
     return check(t.cublasLtMatmul(handle_, product, &one, memory[1].data(), left, memory[0].data(), right, &zero,
-                                  memory[2].data(), result, memory[2].data(), result, best.algorithm, workspace.data(),
+                                  memory[2].data(), result, memory[2].data(), result, best.algorithm, memory[3].data(),
                                   kWorkspace, stream),
                  "launch");
   }));
-  std::vector<double> times;
-  for (int i = 0; i < rounds + 2; ++i) {
-    LATHE_ASSIGN(const double us, s.time(*graph));
-    if (i >= 2) times.push_back(us);
-  }
   (void)t.cublasLtMatmulPreferenceDestroy(preference);
   for (void* l : {left, right, result}) (void)t.cublasLtMatrixLayoutDestroy(l);
   (void)t.cublasLtMatmulDescDestroy(product);
-  return runtime::median_of(times);
+  return out;
 }
 
 }  // namespace lathe::bench

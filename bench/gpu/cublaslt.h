@@ -3,6 +3,7 @@
 #pragma once
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "runtime/cuda/device_session.h"
 
@@ -16,13 +17,19 @@ struct Product {
 
 class CublasLt {
  public:
+  // A product on random data, by cuBLASLt's own first choice of an algorithm, in a graph. The library and the session
+  // outlive it.
+  struct Prepared {
+    std::vector<runtime::DeviceMemory> memory;  // a, b, c and a workspace
+    std::unique_ptr<runtime::DeviceGraph> graph;
+  };
+
   // path: a library; empty: where toolkits and Python's packages have it. UNSUPPORTED, with every reason: there is
   // none.
   static ir::Result<std::unique_ptr<CublasLt>> open(const std::string& path,
                                                     std::shared_ptr<runtime::DeviceSession> session);
   ~CublasLt();
-  // Microseconds of one product on random data, by its own first choice of an algorithm: the median of rounds.
-  ir::Result<double> time(const Product& product, int rounds);
+  ir::Result<Prepared> prepare(const Product& product);
 
  private:
   struct Table;

@@ -1,11 +1,13 @@
-// Products of matrices by each way that Hopper's tensor cores have, of whole numbers whose sums f32 holds exactly: in
-// whatever order hardware adds them, results have the same bytes.
+// Products of matrices by each way that tensor cores have, and what threads do together in rows, of whole numbers whose
+// sums f32 holds exactly: in whatever order hardware adds them, results have the same bytes.
 #pragma once
 #include <cstdint>
 #include <string>
 #include <vector>
 
+#include "search/gpu/product_schedule.h"
 #include "search/gpu/tensor/hopper_schedule.h"
+#include "search/gpu/tensor/tensor_schedule.h"
 
 namespace lathe::bench {
 
@@ -13,7 +15,18 @@ struct ProductCase {
   const char *name, *type;
   bool turn_a, turn_b;
   int64_t m, n, k;
-  search::GroupTile tile;
+  search::GroupTile tile;         // of four warps, on Hopper
+  search::TensorTile warps = {};  // with rows: of a warp instead, on every GPU
+};
+inline constexpr int kHopper = 90;  // compute capability
+// By mma.sync and ldmatrix: factors as they lie and turned, by asynchronous copies where lines begin at multiples of 16
+// bytes, with fewer rows than columns, and with results that go through shared memory.
+inline const ProductCase kWarpCases[] = {
+    {"warps", "bf16", false, true, 70, 66, 203, {}, {32, 64, 32, 16, 32}},
+    {"warps of turned factors", "f16", true, false, 70, 66, 203, {}, {64, 32, 32, 32, 16}},
+    {"warps of asynchronous copies", "bf16", false, false, 72, 136, 264, {}, {64, 64, 32, 32, 32, 3}},
+    {"warps of few rows", "f16", false, true, 9, 72, 136, {}, {32, 16, 32, 16, 16, 2, true}},
+    {"warps of staged results", "bf16", false, true, 72, 136, 136, {}, {64, 64, 32, 32, 32, 2, false, 0, true}},
 };
 // Sizes are no whole tiles. Lines that begin at multiples of 16 bytes are copied in boxes, others by threads.
 inline const ProductCase kProductCases[] = {
@@ -28,6 +41,24 @@ inline const ProductCase kProductCases[] = {
     {"blocks that go through several tiles", "bf16", false, true, 1160, 1000, 136, {128, 64, 64, 4, 8, true, true}},
     {"roles whose threads copy", "bf16", false, true, 130, 70, 203, {128, 128, 128, 6, 0, true}},
 };
+
+inline ir::Result<search::Scheduled> scheduled(const ProductCase& c, const search::GeneralKernel& general) {
+  return c.warps.rows > 0 ? search::tensor_schedule(general, c.warps) : search::hopper_schedule(general, c.tile);
+}
+
+// One value a row: shuffles, and shared memory where a row has more threads than a warp.
+struct RowCase {
+  const char *name, *first, *update;
+  int64_t rows, columns;
+};
+inline const RowCase kRowCases[] = {{"sums of short rows", "0.0", "+=", 37, 133},
+                                    {"sums of long rows", "0.0", "+=", 5, 9001},
+                                    {"largest of rows", "-inf", "max=", 5, 4099}};
+inline std::string row_text(const RowCase& c) {
+  return std::string("kernel rows(s: f32[M, N] in, d: f32[M] out) family row where M in 0..5000, N in 1..20000\n") +
+         "  a: f32[M] heap\n  for m < M [row]:\n    a[m] = " + c.first + "\n    for n < N [col]:\n      a[m] " +
+         c.update + " s[m, n]\n    d[m] = a[m]\n";
+}
 
 inline std::string product_text(const ProductCase& c) {
   const std::string type = c.type, a = c.turn_a ? "[K, M]" : "[M, K]", b = c.turn_b ? "[N, K]" : "[K, N]",

@@ -29,7 +29,7 @@ struct Operands {
 
 }  // namespace
 
-Result<DeviceBenchRow> DeviceBench::run(const SymbolValues& dims) {
+Result<DeviceBenchRow> DeviceBench::run(const SymbolValues& dims, const DeviceGraph* peer) {
   DeviceSession& s = *session_;
   std::vector<TensorPacking> packings;
   bool packed = false;
@@ -84,8 +84,9 @@ Result<DeviceBenchRow> DeviceBench::run(const SymbolValues& dims) {
                s.record([&](void*) { return s.copy(to.data(), from.data(), copied); }));
   DeviceBenchRow row;
   row.tier = bound->tier;
-  std::vector<double> copy_us, ratios;
+  std::vector<double> copy_us, ratios, peer_us, peer_ratios;
   LATHE_ASSIGN(const double warm, s.time(*calls));
+  if (peer != nullptr) LATHE_RETURN_IF_ERROR(s.time(*peer).status());
   const double round_us = std::max(warm * calls->launches(), 1.0);
   const int rounds =
       std::clamp(static_cast<int>(1e3 * options_.row_ms / (2 * round_us)), options_.min_rounds, kMostRounds);
@@ -95,6 +96,10 @@ Result<DeviceBenchRow> DeviceBench::run(const SymbolValues& dims) {
     row.samples.push_back(us);
     copy_us.push_back(copy);
     ratios.push_back(copy / std::max(us, 1e-9) * bytes / (2 * static_cast<double>(copied)));
+    if (peer == nullptr) continue;
+    LATHE_ASSIGN(const double theirs, s.time(*peer));
+    peer_us.push_back(theirs);
+    peer_ratios.push_back(theirs / std::max(us, 1e-9));
   }
   std::vector<double> sorted = row.samples;
   std::sort(sorted.begin(), sorted.end());
@@ -105,6 +110,10 @@ Result<DeviceBenchRow> DeviceBench::run(const SymbolValues& dims) {
   row.tflops = work.flops / std::max(row.us, 1e-9) * 1e-6;
   row.copy_gbs = 2 * static_cast<double>(copied) / std::max(median_of(copy_us), 1e-9) * 1e-3;
   row.of_copy = median_of(ratios);
+  if (peer != nullptr) {
+    row.peer_us = median_of(peer_us);
+    row.of_peer = median_of(peer_ratios);
+  }
   return row;
 }
 

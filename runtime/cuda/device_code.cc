@@ -37,11 +37,14 @@ std::string key_of(const ir::Leaf& leaf, const ir::GpuTarget& target) {
   return leaf_key(f).hash;
 }
 
-// Whether a driver of that version runs what a compiler of that major makes: cubins serve within a major, and later.
-bool takes(const std::string& driver, int compiler_major) {
+int major_of(const std::string& driver) {
   int major = 0;
   (void)std::from_chars(driver.data(), driver.data() + driver.size(), major);
-  return major == 0 || compiler_major <= major;
+  return major;
+}
+// Whether a driver of that version runs what a compiler of that major makes: cubins serve within a major, and later.
+bool takes(const std::string& driver, int compiler_major) {
+  return major_of(driver) == 0 || compiler_major <= major_of(driver);
 }
 
 // "name: value", the next line.
@@ -100,15 +103,18 @@ Result<DeviceCode> parse_device_code(std::string_view bytes, const ir::GpuTarget
   return out;
 }
 
-Result<std::shared_ptr<const jit::Nvrtc>> DeviceCodes::compiler() {
+Result<std::shared_ptr<const jit::Nvrtc>> DeviceCodes::compiler(const std::string& driver) {
   {
     const std::lock_guard lock(mutex_);
-    if (compiler_ != nullptr) return compiler_;
+    if (compiler_ != nullptr && takes(driver, compiler_->major())) return compiler_;
   }
-  LATHE_ASSIGN(std::shared_ptr<const jit::Nvrtc> opened, jit::Nvrtc::open(compiler_path_));
+  LATHE_ASSIGN(std::shared_ptr<const jit::Nvrtc> opened, jit::Nvrtc::open(compiler_path_, major_of(driver)));
+  if (!takes(driver, opened->major()))
+    return ir::unsupported("{} makes code for drivers of CUDA {}, the driver is of CUDA {}", opened->version(),
+                           opened->major(), driver);
   const std::lock_guard lock(mutex_);
-  if (compiler_ == nullptr) compiler_ = std::move(opened);
-  return compiler_;
+  compiler_ = opened;
+  return opened;
 }
 
 std::shared_ptr<const DeviceCode> DeviceCodes::from_store(const ObjectKey& key, const ir::GpuTarget& target,
@@ -131,10 +137,7 @@ std::shared_ptr<const DeviceCode> DeviceCodes::from_store(const ObjectKey& key, 
 Result<DeviceCode> DeviceCodes::compile(const ir::Leaf& leaf, const ir::GpuTarget& target, const DevicePolicy& policy,
                                         const std::string& key) {
   LATHE_ASSIGN(const jit::DeviceProgram program, jit::lower_device(leaf));
-  LATHE_ASSIGN(const std::shared_ptr<const jit::Nvrtc> nvrtc, compiler());
-  if (!takes(policy.driver, nvrtc->major()))
-    return ir::unsupported("{} makes code for drivers of CUDA {}, the driver is of CUDA {}", nvrtc->version(),
-                           nvrtc->major(), policy.driver);
+  LATHE_ASSIGN(const std::shared_ptr<const jit::Nvrtc> nvrtc, compiler(policy.driver));
   DeviceCode out;
   out.key = key;
   out.kernel = "lathe_" + key.substr(0, 12);

@@ -49,8 +49,9 @@ class DeviceCodes {
                                                     const DevicePolicy& policy, LeafOrigin* origin);
   // The driver does not take what was got: a counted miss, and it is made anew the next time.
   void reject(const DeviceCode& code, const ir::GpuTarget& target);
-  // NVRTC, opened now if it was not. UNSUPPORTED: as of Nvrtc::open().
-  ir::Result<std::shared_ptr<const jit::Nvrtc>> compiler();
+  // NVRTC for a driver of that version, opened now if it was not; empty: for any. UNSUPPORTED: as of Nvrtc::open(), or
+  // all that are there are of a newer major than the driver.
+  ir::Result<std::shared_ptr<const jit::Nvrtc>> compiler(const std::string& driver = {});
 
  private:
   std::shared_ptr<const DeviceCode> from_store(const ObjectKey& key, const ir::GpuTarget& target,

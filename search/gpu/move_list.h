@@ -1,11 +1,13 @@
 // A Schedule written line by line.
 #pragma once
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "search/moves/schedule.h"
+#include "search/moves/transform.h"
 
 namespace lathe::search {
 
@@ -31,6 +33,16 @@ class MoveList {
       }
     }
   }
+  // Whether a scope's number of iterations is known after the moves so far. One that there is not is no such scope.
+  bool is_constant(const std::string& scope) {
+    if (!so_far_) so_far_ = kernel_;
+    // What is refused here is refused by finish(), which says so.
+    for (; applied_ < schedule_.moves.size(); ++applied_) {
+      if (!apply_in_place(*so_far_, schedule_.moves[applied_], {.verify = false}).ok()) return false;
+    }
+    const ir::Stmt* found = ir::find_scope(*so_far_, scope);
+    return found != nullptr && ir::is_const_int(found->extent);
+  }
   void knob(const std::string& name, int64_t value) { schedule_.knobs[name] = value; }
   // Applies the moves.
   ir::Result<Scheduled> finish() const {
@@ -42,6 +54,8 @@ class MoveList {
   const ir::Kernel& kernel_;
   Schedule schedule_;
   ir::Status status_;
+  std::optional<ir::Kernel> so_far_;  // after so many of the moves
+  size_t applied_ = 0;
 };
 
 }  // namespace lathe::search

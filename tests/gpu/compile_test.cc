@@ -5,11 +5,13 @@
 
 #include <thread>
 
+#include "jit/cuda/compile/nvidia_packages.h"
 #include "jit/cuda/compile/nvrtc.h"
 #include "jit/cuda/cuda_text.h"
 #include "tests/gpu/fake_gpu.h"
 #include "tests/gpu/real_nvrtc.h"
 #include "tests/gpu/served_chain.h"
+#include "tests/gpu/temp_store.h"
 
 namespace lathe::test {
 namespace {
@@ -196,6 +198,39 @@ TEST(CompileService, ANewerToolkitThanTheDriverIsRefused) {
     EXPECT_THAT(std::string(e.message), HasSubstr(says[i]));
     EXPECT_NE(resolve(fresh.get(), again.get()), nullptr) << "the CPU notices nothing";
   }
+}
+
+// Beside each other there are a newer one and one of the driver's major: that serves. The newest is tried first.
+TEST(CompileService, TheOneOfTheDriversMajorIsFound) {
+  const TempStore folder;
+  std::filesystem::create_directories(folder.path / "lib64");
+  for (const int major : {13, 12}) {
+    const std::string file = folder.path / "lib64" / ("libnvrtc.so." + std::to_string(major));
+    std::filesystem::copy_file(LATHE_FAKE_NVRTC, file);
+    void* library = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
+    ASSERT_NE(library, nullptr) << dlerror();
+    reinterpret_cast<FakeNvrtc* (*)()>(dlsym(library, "fake_nvrtc"))()->major = major;
+  }
+  setenv("CUDA_PATH", folder.path.c_str(), 1);
+  const auto any = jit::Nvrtc::open(""), older = jit::Nvrtc::open("", 12);
+  unsetenv("CUDA_PATH");
+  ASSERT_TRUE(any.ok() && older.ok());
+  EXPECT_EQ((*older)->major(), 12);
+  EXPECT_GE((*any)->major(), 12);  // the first that this machine or this process has
+}
+
+// Where an environment of Python has it.
+TEST(CompileService, PackagesOfPythonAreFound) {
+  const TempStore folder;
+  for (const char* version : {"python3.9", "python3.11"})
+    std::filesystem::create_directories(folder.path / "lib" / version / "site-packages/nvidia");
+  std::filesystem::create_directories(folder.path / "lib/perl/site-packages/nvidia");
+  const auto found = jit::nvidia_packages([&](const char* name) {
+    return std::string_view(name) == "VIRTUAL_ENV" ? std::optional<std::string>(folder.path) : std::nullopt;
+  });
+  ASSERT_GE(found.size(), 2u);
+  EXPECT_EQ(found[0], folder.path / "lib/python3.9/site-packages/nvidia");
+  EXPECT_EQ(found[1], folder.path / "lib/python3.11/site-packages/nvidia");
 }
 
 // The real compiler asks the callback, and ends at once.

@@ -42,12 +42,15 @@ TEST_F(DeviceStore, DISABLED_ServesWhatIsStored) {
   for (std::string line; std::getline(maps, line);) EXPECT_EQ(line.find("nvrtc"), std::string::npos) << line;
 }
 
-lathe_status warm_up(const std::string& store, lathe_kernel_info* info = nullptr) {
+// corrupt: counted misses of files that are no sound code.
+lathe_status warm_up(const std::string& store, lathe_kernel_info* info = nullptr, uint64_t* corrupt = nullptr) {
   const auto ctx = gpu_context(store);
   const auto graph = graph_of(ctx.get(), {{range("N", 1, 4096)}}, {{"silu", {0}}, {"exp", {-1}}});
   Owned<lathe_kernel> kernel;
   lathe_error e;
-  return resolve_on(ctx.get(), graph.get(), LATHE_WAIT_TUNED, kernel, info, &e);
+  const lathe_status status = resolve_on(ctx.get(), graph.get(), LATHE_WAIT_TUNED, kernel, info, &e);
+  if (corrupt != nullptr) *corrupt = counter(ctx.get(), "misses_corrupt");
+  return status;
 }
 
 TEST_F(DeviceStore, AnotherProcessServesIt) {
@@ -86,6 +89,7 @@ TEST_F(DeviceStore, DamagedCodeIsMadeAnew) {
       [](std::string& f) { f.resize(f.size() / 2); },
       [](std::string& f) { f[f.size() - 200] ^= 1; },
       [](std::string& f) { f.clear(); },
+      [](std::string& f) { f = "no record of anybody's"; },
   };
   for (const auto& damage : damages) {
     const TempStore store;
@@ -100,10 +104,13 @@ TEST_F(DeviceStore, DamagedCodeIsMadeAnew) {
     std::ofstream(file, std::ios::binary) << bytes;
     std::filesystem::permissions(file, std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
     lathe_kernel_info info = LATHE_KERNEL_INFO_INIT;
-    ASSERT_EQ(warm_up(store.path, &info), LATHE_STATUS_OK);
+    uint64_t corrupt = 0;
+    ASSERT_EQ(warm_up(store.path, &info, &corrupt), LATHE_STATUS_OK);
     EXPECT_EQ(info.origin, static_cast<uint32_t>(LATHE_ORIGIN_COMPILED));
-    ASSERT_EQ(warm_up(store.path, &info), LATHE_STATUS_OK);
+    EXPECT_EQ(corrupt, 1u) << &damage - damages;
+    ASSERT_EQ(warm_up(store.path, &info, &corrupt), LATHE_STATUS_OK);
     EXPECT_EQ(info.origin, static_cast<uint32_t>(LATHE_ORIGIN_STORE));
+    EXPECT_EQ(corrupt, 0u);
   }
 }
 

@@ -8,6 +8,7 @@
 #include <random>
 #include <regex>
 
+#include "bench/gpu/bare_loops.h"
 #include "bench/gpu/op_chains.h"
 #include "ir/analysis/analysis.h"
 #include "jit/cuda/cuda_text.h"
@@ -204,6 +205,21 @@ TEST_F(RealCompiler, ProductsOnEveryGpu) {
     check_tile(turned, t, "h200");
   }
   RecordProperty("kernels", kernels);
+}
+
+// The ceilings that scripts/gpu.sh measures: a loop has its instructions once, in registers.
+TEST_F(RealCompiler, BareLoopsAreNothingElse) {
+  const auto made = [&](const bench::BareLoop& loop, const char* gpu) {
+    const auto code = nvrtc->compile(bench::text_of(loop), loop.name, ir::find_gpu_target(gpu).value());
+    EXPECT_TRUE(code.ok()) << gpu << ": " << code.status().message();
+    return code.ok() ? code->info : CubinInfo{};
+  };
+  for (const char* gpu : {"a100", "h200", "rtx5090"}) {
+    EXPECT_GT(made(bench::kNothing, gpu).instructions, 0);
+    EXPECT_EQ(made(bench::kTensorLoops[0], gpu).mma, 8) << gpu;
+  }
+  EXPECT_EQ(made(bench::kTensorLoops[1], "h200").group_mma, 4);
+  RecordProperty("kernels", 7);
 }
 
 TEST_F(RealCompiler, EqualTextsGiveEqualBytes) {

@@ -50,6 +50,11 @@ CompileFault find_fault(std::string_view log) {
   return row == nullptr ? CompileFault::none : row->id;
 }
 
+bool spills(std::string_view log) {
+  const CompileFault fault = find_fault(log);
+  return fault == CompileFault::k_spill_stores || fault == CompileFault::k_spill_loads;
+}
+
 std::string fault_of(const CubinInfo& info, std::string_view log) {
   if (info.local > 0) return fmt::format("{} accesses of local memory", info.local);
   if (info.frame_bytes > 0) return fmt::format("a stack frame of {} bytes", info.frame_bytes);

@@ -16,6 +16,9 @@ enum class CompileFault : uint8_t {
 };
 CompileFault find_fault(std::string_view log);
 
+// Registers did not suffice.
+bool spills(std::string_view log);
+
 // Why what the compiler made may not serve; empty: it may.
 std::string fault_of(const CubinInfo& info, std::string_view log);
 

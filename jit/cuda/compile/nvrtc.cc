@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "ir/base/options.h"
+#include "jit/cuda/compile/nvidia_packages.h"
 #include "jit/cuda/cuda_text.h"
 
 namespace lathe::jit {
@@ -86,23 +87,20 @@ std::vector<std::string> places(const std::string& path) {
   for (const std::string& prefix : prefixes) {
     for (const char* name : kNames) out.push_back(prefix + "/lib64/" + name);
   }
+  for (const std::string& folder : nvidia_packages()) {
+    out.push_back(folder + "/cu13/lib/" + kNames[0]);
+    out.push_back(folder + "/cuda_nvrtc/lib/" + kNames[1]);
+  }
   return out;
 }
 
-void* open_one(const std::string& place, std::string& reasons) {
-  void* library = dlopen(place.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr) {
-    const char* why = dlerror();
-    reasons += fmt::format("; {}", why == nullptr ? place.c_str() : why);
-  }
-  return library;
-}
-
-void* loaded_already() {
+// Those that the process has already.
+std::vector<void*> loaded_already() {
+  std::vector<void*> out;
   for (const char* name : kNames) {
-    if (void* library = dlopen(name, RTLD_NOW | RTLD_NOLOAD)) return library;
+    if (void* library = dlopen(name, RTLD_NOW | RTLD_NOLOAD)) out.push_back(library);
   }
-  return nullptr;
+  return out;
 }
 
 // What the callback of a compilation looks at.
@@ -148,13 +146,7 @@ std::string Nvrtc::file() const {
 
 bool Nvrtc::can_cancel() const { return table_->nvrtcSetFlowCallback != nullptr; }
 
-Result<std::shared_ptr<const Nvrtc>> Nvrtc::open(const std::string& path) {
-  std::string reasons;
-  void* library = path.empty() ? loaded_already() : nullptr;
-  for (const std::string& place : places(path)) {
-    if (library == nullptr) library = open_one(place, reasons);
-  }
-  if (library == nullptr) return unsupported("no NVRTC{}", reasons);
+Result<std::shared_ptr<const Nvrtc>> Nvrtc::of_library(void* library) {
   auto table = std::make_shared<Table>();
   if (const char* missing = table->find(library)) return unsupported("NVRTC lacks {}", missing);
   int major = 0, minor = 0;
@@ -167,30 +159,63 @@ Result<std::shared_ptr<const Nvrtc>> Nvrtc::open(const std::string& path) {
   return std::shared_ptr<const Nvrtc>(std::move(out));
 }
 
+Result<std::shared_ptr<const Nvrtc>> Nvrtc::open(const std::string& path, int most_major) {
+  Result<std::shared_ptr<const Nvrtc>> refused = unsupported("no NVRTC");
+  std::shared_ptr<const Nvrtc> newer;
+  const auto take = [&](void* library) {
+    Result<std::shared_ptr<const Nvrtc>> opened = of_library(library);
+    if (!opened.ok()) {
+      refused = std::move(opened);
+      return std::shared_ptr<const Nvrtc>();
+    }
+    if (most_major == 0 || (*opened)->major() <= most_major) return std::move(*opened);
+    if (newer == nullptr) newer = std::move(*opened);
+    return std::shared_ptr<const Nvrtc>();
+  };
+  if (path.empty()) {
+    for (void* library : loaded_already()) {
+      if (auto taken = take(library)) return taken;
+    }
+  }
+  std::string reasons;
+  for (const std::string& place : places(path)) {
+    void* library = dlopen(place.c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (library == nullptr) {
+      const char* why = dlerror();
+      reasons += fmt::format("; {}", why == nullptr ? place.c_str() : why);
+      continue;
+    }
+    if (auto taken = take(library)) return taken;
+  }
+  if (newer != nullptr) return newer;  // whoever asked says what is wrong with it
+  return refused.status().message() == "no NVRTC" ? unsupported("no NVRTC{}", reasons) : refused;
+}
+
 Result<CompiledKernel> Nvrtc::compile(const DeviceProgram& program, const std::string& kernel,
                                       const ir::GpuTarget& target, const CompileLimits& limits) const {
   if (const int shared = dynamic_shared(program); shared > ir::most_shared(target))
     return ir::unsupported("{} bytes of shared memory, {} has {}", shared, target.name, ir::most_shared(target));
   const int blocks = wanted_blocks(program);
+  bool spilled = false;
   std::string text = cuda_text(program, kernel, blocks);
-  Result<CompiledKernel> made = compile(text, kernel, target, limits);
-  const auto refused = [&] { return !made.ok() && made.status().code() == ir::Code::kUNSUPPORTED; };
-  if (blocks > 1 && refused()) {
+  Result<CompiledKernel> made = compile(text, kernel, target, limits, Registers::as_usual, &spilled);
+  if (blocks > 1 && spilled) {
     text = cuda_text(program, kernel);
-    made = compile(text, kernel, target, limits);
+    made = compile(text, kernel, target, limits, Registers::as_usual, &spilled);
   }
-  if (!refused()) return made;
-  Result<CompiledKernel> spared = compile(text, kernel, target, limits, Registers::spared);
+  if (!spilled) return made;
+  Result<CompiledKernel> spared = compile(text, kernel, target, limits, Registers::spared, nullptr);
   return spared.ok() ? std::move(spared) : std::move(made);
 }
 
 Result<CompiledKernel> Nvrtc::compile(const std::string& text, const std::string& kernel, const ir::GpuTarget& target,
                                       const CompileLimits& limits) const {
-  return compile(text, kernel, target, limits, Registers::as_usual);
+  return compile(text, kernel, target, limits, Registers::as_usual, nullptr);
 }
 
 Result<CompiledKernel> Nvrtc::compile(const std::string& text, const std::string& kernel, const ir::GpuTarget& target,
-                                      const CompileLimits& limits, Registers registers) const {
+                                      const CompileLimits& limits, Registers registers, bool* spilled) const {
+  if (spilled != nullptr) *spilled = false;
   const Table& t = *table_;
   const auto check = [&](int error, const char* what) {
     return error == 0 ? Status() : ir::internal_error("{}: {}: {}", version_, what, t.nvrtcGetErrorString(error));
@@ -230,6 +255,7 @@ Result<CompiledKernel> Nvrtc::compile(const std::string& text, const std::string
   LATHE_ASSIGN(out.info, read_cubin(out.cubin, kernel));
   if (out.info.sm != target.sm) return ir::internal_error("a cubin for {}, expected {}", out.info.sm, target.sm);
   const std::string fault = fault_of(out.info, whole);
+  if (spilled != nullptr) *spilled = !fault.empty() && spills(whole);
   if (!fault.empty()) return unsupported("{}: {}", kernel, fault);
   out.compiler = version_;
   return out;

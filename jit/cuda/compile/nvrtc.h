@@ -29,16 +29,17 @@ struct CompileLimits {
 
 class Nvrtc {
  public:
-  // path: a library to open, or empty: the one that is loaded already, else where it is customary. UNSUPPORTED with
-  // every reason: there is none, or it is older than 12.3.
-  static ir::Result<std::shared_ptr<const Nvrtc>> open(const std::string& path);
+  // path: a library to open, or empty: the one that is loaded already, else where it is customary; the first of at most
+  // that major, which 0 does not limit, else the first newer one. UNSUPPORTED with every reason: there is none, or none
+  // is 12.3 or later.
+  static ir::Result<std::shared_ptr<const Nvrtc>> open(const std::string& path, int most_major = 0);
 
   // text: of cuda_text(); kernel: the name of its entry. INTERNAL: it does not compile. UNSUPPORTED: it does, and what
   // came out may not serve (compile_faults.def). TIMEOUT, CANCELLED: by the limits.
   ir::Result<CompiledKernel> compile(const std::string& text, const std::string& kernel, const ir::GpuTarget& target,
                                      const CompileLimits& limits = {}) const;
-  // The same of a program, with as many blocks at once as it wants, or else one. What may not serve is compiled once
-  // more, sparing registers.
+  // The same of a program, with as many blocks at once as it wants, or else one. What spills registers is compiled once
+  // more, sparing them.
   ir::Result<CompiledKernel> compile(const DeviceProgram& program, const std::string& kernel,
                                      const ir::GpuTarget& target, const CompileLimits& limits = {}) const;
   const std::string& version() const { return version_; }  // "nvrtc 12.9"
@@ -48,9 +49,11 @@ class Nvrtc {
 
  private:
   enum class Registers : uint8_t { as_usual, spared };
+  // *spilled: it is refused because registers did not suffice; may be null.
   ir::Result<CompiledKernel> compile(const std::string& text, const std::string& kernel, const ir::GpuTarget& target,
-                                     const CompileLimits& limits, Registers registers) const;
+                                     const CompileLimits& limits, Registers registers, bool* spilled) const;
   struct Table;
+  static ir::Result<std::shared_ptr<const Nvrtc>> of_library(void* library);
   explicit Nvrtc(std::shared_ptr<const Table> table) : table_(std::move(table)) {}
   std::shared_ptr<const Table> table_;
   std::string version_;

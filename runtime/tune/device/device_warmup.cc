@@ -156,7 +156,7 @@ class DeviceWarmup {
   bool settled(const Decision& known, const DevicePlan& made) const {
     if (!times()) return true;
     if (known.unmeasured()) return false;
-    const auto compiler = codes().compiler();
+    const auto compiler = codes().compiler(on_.device->driver().version);
     return !compiler.ok() || std::all_of(made.steps.begin(), made.steps.end(), [&](const CudaLaunch::Step& s) {
       return s.code->compiler == (*compiler)->version();
     });
@@ -230,7 +230,7 @@ class DeviceWarmup {
                  rank_on_device(t->problem.kernel, t->dims, on_.target,
                                 std::min<size_t>(kTimedOnDevice + 1, static_cast<size_t>(budget_.candidates)),
                                 t->problem.allowed));
-    LATHE_ASSIGN(const std::shared_ptr<const jit::Nvrtc> compiler, codes().compiler());
+    LATHE_ASSIGN(const std::shared_ptr<const jit::Nvrtc> compiler, codes().compiler(on_.device->driver().version));
     EvaluateTask task;
     task.kernel_text = ir::print(t->problem.kernel);
     task.dims = t->dims;

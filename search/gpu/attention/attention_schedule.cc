@@ -20,6 +20,7 @@ constexpr int64_t kMostRows = 8;                        // of a block: heads tha
 constexpr int64_t kMostHeld = 48;                       // sums of values in the registers of a thread
 constexpr int64_t kProducts = 16;                       // of a thread, at a time
 constexpr int64_t kMostTurns = 8;                       // keys of a thread, at a time: a vector of each is in registers
+constexpr int64_t kMostStaged = 64;                     // elements of those vectors
 constexpr int64_t kLeastPart = 256, kMostParts = 1024;  // keys of a part, and parts of a query
 constexpr double kBlocksPerProcessor = 3;
 
@@ -59,10 +60,13 @@ class Writer {
     most_keys_ = std::max<int64_t>(most_keys_seen(kernel_, p_), 1);
     if (part_ > 0) most_keys_ = std::min(most_keys_, part_);
     Lines depth(p_.depth->extent->ival, k, most_keys_), columns(p_.columns->extent->ival, v, most_keys_);
-    depth.keys = std::min(depth.keys, kMostTurns * columns.keys);
-    columns.keys = std::min(columns.keys, kMostTurns * depth.keys);
+    // An element of one byte is in a register of its own.
+    const int64_t most_turns =
+        std::min(kMostTurns, std::max<int64_t>(kMostStaged / std::max(depth.vector, columns.vector), 1));
+    depth.keys = std::min(depth.keys, most_turns * columns.keys);
+    columns.keys = std::min(columns.keys, most_turns * depth.keys);
     rows_ = rows_of_block(heads_of_group(p_), columns);
-    const int64_t turns = std::min(kMostTurns, std::max<int64_t>(floor_pow2(kProducts / rows_), 1));
+    const int64_t turns = std::min(most_turns, std::max<int64_t>(floor_pow2(kProducts / rows_), 1));
     const int64_t most = std::max(depth.keys, columns.keys);
     block_ = std::clamp(turns * std::min(depth.keys, columns.keys), most, std::max(floor_pow2(most_keys_), most));
     list_.knob("rows", rows_);
@@ -370,7 +374,8 @@ Result<AttentionParts> parts_of(const GeneralKernel& general) {
   if (!is_const_int(p.columns->extent)) return unsupported("values of {} vary in their number of columns", k.name);
   for (const char* name : {"k", "v"}) {
     const Buffer* b = k.find_buffer(name);
-    if (b == nullptr || !is_float(b->type)) return unsupported("keys or values of {} are no floats", k.name);
+    if (b == nullptr || (!is_float(b->type) && b->type != DType::i8))
+      return unsupported("keys or values of {} are neither floats nor i8", k.name);
   }
   return p;
 }

@@ -162,10 +162,11 @@ class Writer {
     list_.move("swap_ops irb 0");
     list_.move("split_scope irb after=0 as irs");
     for (const std::string& name : {p_.products(), p_.powered()}) list_.move("move_to_register {} {}", name, b_);
-    for (const char* copy : {"k_s_0", "v_s_0"}) list_.move("pad_scope {} reads=last", copy);
-    if (mask_) list_.move("pad_scope mask_f_{} reads=last", mask_has_rows() ? 1 : 0);
-    list_.move("pad_scope {}", j());
-    list_.move("mask_softmax jm {} {}", j1(), j2());
+    for (const char* copy : {"k_s_0", "v_s_0"}) pad_scope(copy, " reads=last");
+    if (mask_) pad_scope(mask_has_rows() ? "mask_f_1" : "mask_f_0", " reads=last");
+    pad_scope(j());
+    // Blocks that are whole have nothing to be masked.
+    if (!list_.is_constant("jm")) list_.move("mask_softmax jm {} {}", j1(), j2());
     if (t_.split) {
       list_.move("split_to_bf16 {} {} {} as p,p1,p2", p_.powered(), j1(), j2());
     } else {
@@ -195,10 +196,14 @@ class Writer {
   void pad() {
     // Heads of a group are a known number.
     const std::string size = t_.heads ? fmt::format(" size={}", t_.rows) : "";
-    if (t_.heads) list_.move("pad_scope q_s_0{} reads=last", size);
-    if (mask_ && mask_has_rows()) list_.move("pad_scope mask_f_0{} reads=last", size);
-    if (keeps_queries()) list_.move("pad_scope q_f_0{}", size);
-    for (const char* rows : {"ir", "irb", "irk", "irs", "irv"}) list_.move("pad_scope {}{}", rows, size);
+    if (t_.heads) pad_scope("q_s_0", size + " reads=last");
+    if (mask_ && mask_has_rows()) pad_scope("mask_f_0", size + " reads=last");
+    if (keeps_queries()) pad_scope("q_f_0", size);
+    for (const char* rows : {"ir", "irb", "irk", "irs", "irv"}) pad_scope(rows, size);
+  }
+  // Where sizes are known, tiles may be whole already. how: with a size, there may be more iterations than these.
+  void pad_scope(const std::string& scope, const std::string& how = "") {
+    if (how.find("size=") != std::string::npos || !list_.is_constant(scope)) list_.move("pad_scope {}{}", scope, how);
   }
 
   // copies: of the last element, perhaps, which no vector of neighbours is.

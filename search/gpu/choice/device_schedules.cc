@@ -63,7 +63,10 @@ ir::Result<Scheduled> device_schedule(const GeneralKernel& general, const ir::Sy
                                       const ir::GpuTarget& target, uint32_t allowed) {
   if (is_attention(general)) {  // nothing else fits it
     const auto tiles = attention_tiles_of(general, sizes, target, allowed);
-    if (tiles.ok() && !tiles->empty()) return tensor_attention(general, tiles->front());
+    for (size_t i = 0; tiles.ok() && i < tiles->size(); ++i) {
+      ir::Result<Scheduled> made = tensor_attention(general, (*tiles)[i]);
+      if (made.ok()) return made;
+    }
     return attention_schedule(general, sizes, target);
   }
   ir::Status why;

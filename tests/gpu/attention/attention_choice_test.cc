@@ -119,6 +119,35 @@ TEST(AttentionChoice, EveryHeadAndGroupIsServed) {
   }
 }
 
+// Sizes that are known leave whole blocks and tiles of a known number of iterations, which nothing is added to.
+TEST(AttentionChoice, KnownSizesAreServed) {
+  int on_tensor_cores = 0;
+  const std::pair<int64_t, int64_t> sizes_of_calls[] = {{1, 4096},  {1, 4099},    {1, 16},      {16, 16},
+                                                        {64, 64},   {100, 100},   {100, 256},   {128, 128},
+                                                        {512, 512}, {2048, 2048}, {2047, 2048}, {2049, 2049}};
+  for (const bool causal : {true, false}) {
+    for (const auto& [queries, keys] : sizes_of_calls) {
+      SCOPED_TRACE(testing::Message() << queries << " queries, " << keys << " keys" << (causal ? ", causal" : ""));
+      const GeneralKernel general = general_kernel(test::fixed_attention({2, queries, keys, causal}, 128));
+      const SymbolValues sizes = test::sizes_of(general, {});
+      const auto made = device_schedule(general, sizes, gpu("h200"), ir::kBf16Dots);
+      ASSERT_TRUE(made.ok()) << made.status().to_string();
+      const bool tensor = made->schedule.recipe == "tensor_attention.1";
+      on_tensor_cores += tensor;
+      EXPECT_TRUE(tensor || (queries < 512 && keys < 4096)) << to_text(made->schedule);
+      const ir::Status safe = check_safe(general.kernel, made->kernel);
+      EXPECT_TRUE(safe.ok()) << safe.to_string();
+      const auto cut = cut_launches(made->kernel);
+      ASSERT_TRUE(cut.ok()) << cut.status().to_string();
+      for (const ir::Leaf& leaf : cut->leaves) {
+        const auto program = jit::lower_device(leaf);
+        EXPECT_TRUE(program.ok()) << program.status().to_string();
+      }
+    }
+  }
+  EXPECT_GE(on_tensor_cores, 16);
+}
+
 // Values of f16 have no numbers that a weight is a sum of.
 TEST(AttentionChoice, HalvesAreRoundedOrTheyStay) {
   const AttentionText a = {"f16", 32, 8, 128, 128};

@@ -104,6 +104,27 @@ TEST(TensorAttention, WithWindows) {
                      {sizes(1, 35, 70), sizes(1, 3, 1)}}});
 }
 
+// Whole tiles and blocks, and others.
+TEST(TensorAttention, OfKnownSizes) {
+  int emulated = 0;
+  const std::pair<test::FixedSizes, AttentionTile> cases[] = {
+      {{1, 64, 64}, of_queries(32, 32, 2)}, {{2, 64, 64, false}, of_queries(32, 32, 1)},
+      {{1, 33, 64}, of_queries(32, 32, 2)}, {{1, 32, 70}, of_queries(32, 32, 1, true)},
+      {{2, 1, 128}, of_heads(16, 32, 2)},   {{1, 1, 256, false}, of_heads(16, 32, 2, true, 128)},
+      {{1, 1, 99}, of_heads(16, 32, 1)},    {{1, 8, 256}, of_heads(16, 32, 2, false, 128)}};
+  for (const auto& [sizes, tile] : cases) {
+    const ir::Kernel naive = test::fixed_attention(sizes);
+    const GeneralKernel general = general_kernel(naive);
+    const auto made = tensor_attention(general, tile);
+    ASSERT_TRUE(made.ok()) << made.status().to_string();
+    SCOPED_TRACE(to_text(made->schedule));
+    test::expect_values_kept(naive, general, made, {}, test::kRoundedWeights);
+    test::expect_as_interpreted(made->kernel, test::sizes_of(general, {}), test::kRoundedWeights);
+    ++emulated;
+  }
+  RecordProperty("emulated", emulated);
+}
+
 // A block of keys that no query of a tile sees is not read: what it has does not matter, even if it is NaN.
 TEST(TensorAttention, SkipsWhatLiesOutsideOfAWindow) {
   const GeneralKernel general = general_attention(window(true, 40));

@@ -7,6 +7,8 @@
 
 #include "ir/analysis/analysis.h"
 #include "jit/cuda/lower/lower_device.h"
+#include "ops/graph.h"
+#include "ops/lower.h"
 #include "search/cut/launch_cut.h"
 #include "search/gpu/attention/tensor_attention.h"
 #include "tests/gpu/attention/attention_kernels.h"
@@ -27,6 +29,23 @@ inline search::AttentionTile of_heads(int64_t rows, int64_t keys, int64_t stages
 }
 inline search::GeneralKernel general_attention(const AttentionText& a) {
   return search::general_kernel(kernel_of(attention_text(a)));
+}
+
+// Of known sizes, as a workload may state them: heads of 32 numbers, two of them of each head of keys.
+struct FixedSizes {
+  int64_t sequences, queries, keys;
+  bool causal = true;
+};
+inline ir::Kernel fixed_attention(const FixedSizes& s, int64_t depth = 32) {
+  ops::Graph g;
+  const auto tensor = [&](const char* name, int64_t heads, int64_t rows) {
+    std::vector<ops::DimDesc> dims;
+    for (const int64_t d : {s.sequences, heads, rows, depth}) dims.push_back(ops::fixed_dim(d));
+    return ops::add_tensor(g, name, dims, false, ir::DType::bf16);
+  };
+  const std::vector<int> in = {tensor("q", 4, s.queries), tensor("k", 2, s.keys), tensor("v", 2, s.keys)};
+  g.outputs = {ops::add_node(g, "attention", in, "y", {{"causal", s.causal}})};
+  return ops::lower(ops::finish(g).value()).value().kernels[0].kernel;
 }
 
 struct AttentionCase {

@@ -15,11 +15,11 @@ constexpr uintptr_t kCopied = 4;  // bytes that copies bring at least
 constexpr size_t kGroup = 128;
 }  // namespace
 
-std::string BlockRun::run(const std::vector<int>& order, bool shuffled) {
+std::string BlockRun::run(const std::vector<int>& order, bool shuffled, unsigned seed) {
   threads_.resize(order.size());
   group_runs_.resize(order.size() / kGroup);
   meetings_.resize(order.size() / kWarp + 1);
-  std::mt19937 random(static_cast<unsigned>(order.size()));
+  std::mt19937 random(static_cast<unsigned>(order.size()) + seed);
   std::vector<int> turn = order;
   for (;;) {
     bool ran = false;

@@ -35,8 +35,9 @@ class BlockRun {
       : entry_(entry), args_(args), number_(thread), stacks_(stacks) {}
   // To count conflicts of banks in; otherwise none are looked for.
   void count_banks(BankCounts* banks) { banks_ = banks; }
-  // order: of the threads that can go on. What went wrong; empty: nothing.
-  std::string run(const std::vector<int>& order, bool shuffled);
+  // order: of the threads that can go on; shuffled: again after each turn, by the seed. What went wrong; empty:
+  // nothing.
+  std::string run(const std::vector<int>& order, bool shuffled, unsigned seed);
 
   // Of the thread that runs.
   void barrier(int number);

@@ -104,7 +104,7 @@ std::string EmulatedKernel::run(unsigned blocks, unsigned threads, const void* a
     block.copies_arrive_late(copies == Copies::late);
     block.products_are_late(products == Products::late);
     t_block = &block;
-    const std::string failure = block.run(turns, order == Order::shuffled);
+    const std::string failure = block.run(turns, order == Order::shuffled, static_cast<unsigned>(b));
     if (why.empty() && !failure.empty()) why = "block " + std::to_string(b) + ": " + failure;
   }
   t_block = nullptr;

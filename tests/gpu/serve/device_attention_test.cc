@@ -197,6 +197,50 @@ TEST(DeviceAttention, Pages) {
   expect_attention(all);
 }
 
+// Keys and values of one byte with a scale for each: 16 of them at once where they begin so, else one by one.
+TEST(DeviceAttention, KeysOfBytes) {
+  constexpr uint32_t kI8 = LATHE_DTYPE_I8;
+  const std::vector<Sizes> sizes = {{.b = 3, .s = 1, .t = 70},
+                                    {.b = 2, .s = 3, .t = 130},
+                                    {.b = 1, .s = 1, .t = 0},
+                                    {.b = 5, .s = 2, .t = 1},
+                                    {.b = 1, .s = 1, .t = 515}};
+  std::vector<Attention> all;
+  lathe_attr scale = number("scale", 0);  // products of bytes are large
+  scale.type = LATHE_ATTR_FLOAT;
+  scale.f = 1e-3;
+  for (const auto& [depth, type] : {std::pair<int64_t, uint32_t>{64, kBf16}, {33, kF32}, {80, kF16}}) {
+    for (const int64_t kept : {2, 4}) {
+      all.push_back({"bytes",
+                     "cached_attention",
+                     {{{kB, 4, kS, depth}, type},
+                      {{kB, kept, kT, depth}, kI8},
+                      {{kB, kept, kT, depth}, kI8},
+                      {{kB}, kI32, kT},
+                      {{kB, kept, kT}},
+                      {{kB, kept, kT}}},
+                     {flag("causal"), flag("scales"), scale},
+                     sizes});
+    }
+  }
+  for (const int64_t page : {3, 16}) {
+    all.push_back({"pages of bytes",
+                   "paged_attention",
+                   {{{kB, 4, kS, 64}, kBf16},
+                    {{kP, 2, page, 64}, kI8},
+                    {{kP, 2, page, 64}, kI8},
+                    {{kB}, kI32, kT},
+                    {{kB, kN}, kI64, kR},
+                    {{kP, 2, page}},
+                    {{kP, 2, page}}},
+                   {flag("causal"), flag("scales"), scale},
+                   {{.b = 3, .s = 1, .t = 5 * page, .p = 7, .n = 5, .r = 6},
+                    {.b = 2, .s = 3, .t = 30 * page, .p = 11, .n = 30, .r = 10},
+                    {.b = 1, .s = 1, .t = page, .p = 1, .n = 1, .r = 0}}});
+  }
+  expect_attention(all);
+}
+
 // Sequences of unequal numbers of queries, rows of none, and more sequences than rows.
 TEST(DeviceAttention, UnequalSequences) {
   std::vector<Attention> all;
@@ -302,16 +346,6 @@ TEST(DeviceAttention, RefusalsAreNamed) {
   const lathe_dim t = range("T", 1, 100), e = range("E", 1, 64);
   EXPECT_THAT(refused("attention", {{{fixed(2), t, fixed(8)}}, {{fixed(2), t, fixed(8)}}, {{fixed(2), t, e}}}, {}),
               testing::HasSubstr("vary in their number of columns"));
-  const std::vector<lathe_dim> bytes = {fixed(2), fixed(2), t, fixed(32)}, scales = {fixed(2), fixed(2), t};
-  EXPECT_THAT(refused("cached_attention",
-                      {{{fixed(2), fixed(4), fixed(1), fixed(32)}},
-                       {bytes, LATHE_DTYPE_I8},
-                       {bytes, LATHE_DTYPE_I8},
-                       {{fixed(2)}, kI32},
-                       {scales},
-                       {scales}},
-                      {flag("scales")}),
-              testing::HasSubstr("are no floats"));
 }
 
 }  // namespace
