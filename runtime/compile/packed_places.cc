@@ -2,7 +2,6 @@
 #include "runtime/compile/packed_places.h"
 
 #include <algorithm>
-#include <bit>
 #include <utility>
 
 #include "ir/analysis/analysis.h"
@@ -94,7 +93,9 @@ class Placing {
 
 ir::Status Placing::place(PackedPlace* p) {
   const int64_t last = *std::max_element(p->offsets.begin(), p->offsets.end()) + p->piece;
-  const int64_t unit = int64_t{1} << std::countr_zero(static_cast<uint64_t>(p->piece | kAlign));
+  int64_t unit = p->piece | p->period | kAlign;  // no finer than all of its pieces are aligned
+  for (const int64_t o : p->offsets) unit |= o;
+  unit &= -unit;
   int64_t at = 0;
   bool between = p->shares && static_cast<int64_t>(used_.size()) == p->period && count_ == p->count;
   while (between && at + last <= p->period && !is_free(*p, at)) at += unit;

@@ -1,15 +1,10 @@
-// The table of moves: one row each. Arguments (checked by the framework from this text), picture,
-// numeric class, the legality rules in the order of their numbers, the rewrite, what it may be
-// proposed with, and the side that has a use for it: both unless it says so.
+// The table of moves: one row each. Arguments (checked by the framework from this text), picture, numeric class, the
+// legality rules in the order of their numbers, the rewrite, what it may be proposed with, its side if it has one.
 #include "ir/core/kernel.h"
 #include "search/moves/transform_rows.h"
 
 namespace lathe::search {
-using ir::kBf16Dots;
-using ir::kContract;
-using ir::kExact;
-using ir::kQuantisedActivations;
-using ir::kReassociate;
+using ir::kBf16Dots, ir::kContract, ir::kExact, ir::kQuantisedActivations, ir::kReassociate;
 
 const std::vector<Transform>& transforms() {
   static const std::vector<Transform> table = {

@@ -280,7 +280,7 @@ std::optional<DotsSketch::Setting> DotsSketch::standard() const {
   if (!shares || m_ == kNextRows || one_field) prefetches.push_back(0);
   if (shares) prefetches.push_back(-1);
   // Bytes that are weights as they lie are used up faster than one stream of them is kept on its way.
-  const bool plain = g_.group < k_ && operations(g_.weight.byte) == 1;
+  const bool plain = g_.group < k_ && operations(g_.weight.byte) <= 2;  // a load, and what takes a sign
   int64_t streams = plain && m_ <= 2 && t_.prefetches_alone ? 2 : 1;
   const Setting base{.parallel = problem_.threads > 1};
   const auto look = [&](Setting k) {
