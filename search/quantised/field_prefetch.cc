@@ -68,16 +68,16 @@ void share_results(Script& s, const std::string& field, double results) {
 }  // namespace
 
 int64_t far_ahead(const Target& target) {
-  constexpr int64_t kWideCache = 48 << 10, kInWide = 16384, kInSmall = 4096;
+  constexpr int64_t kWideCache = 48 << 10, kInWide = 16384, kInSmall = 4096, kInSecond = 8192;
+  if (target.prefetched_cache() == 2) return kInSecond;
   return target.l1_bytes < kWideCache ? kInSmall : kInWide;
 }
 
-int64_t usual_distance(const Target& target, int64_t rows, bool together) {
-  constexpr int64_t kTwoRows = 2, kFewRows = 4, kOfTwo = 6144, kOfFew = 8192;
-  constexpr int64_t kStreamOfFew = 2048;  // where one stream is all, and the core fetches most of it
-  if (rows <= kTwoRows) return target.prefetches_alone ? 0 : kOfTwo;
-  if (rows <= kFewRows) return together && target.prefetches_alone ? kStreamOfFew : kOfFew;
-  return far_ahead(target);
+int64_t usual_distance(const Target& target, int64_t rows, bool plain) {
+  constexpr int64_t kTwoRows = 2, kFewRows = 4, kOfTwo = 6144, kOfFew = 8192, kInSecond = 16384;
+  if (rows > kFewRows) return far_ahead(target);
+  if (target.prefetches_alone) return rows <= kTwoRows || plain ? 0 : kInSecond;
+  return rows <= kTwoRows ? kOfTwo : kOfFew;
 }
 
 // Each field about as far ahead in time, in the innermost scope that reads whole lines of its own: bursts would wait

@@ -280,8 +280,8 @@ std::optional<DotsSketch::Setting> DotsSketch::standard() const {
   if (!shares || m_ == kNextRows || one_field) prefetches.push_back(0);
   if (shares) prefetches.push_back(-1);
   // Bytes that are weights as they lie are used up faster than one stream of them is kept on its way.
-  const bool plain = g_.group < k_ && operations(g_.weight.byte) <= 2;  // a load, and what takes a sign
-  int64_t streams = plain && m_ <= 2 && t_.prefetches_alone ? 2 : 1;
+  const bool plain = operations(g_.weight.byte) <= 2;  // a load, and what takes a sign
+  int64_t streams = plain && g_.group < k_ && m_ <= 2 && t_.prefetches_alone ? 2 : 1;
   const Setting base{.parallel = problem_.threads > 1};
   const auto look = [&](Setting k) {
     if ((hurried && k.tile_rows > kHurriedRows) || (problem_.cold && k.streams != streams)) return;
@@ -301,7 +301,7 @@ std::optional<DotsSketch::Setting> DotsSketch::standard() const {
   for (; streams > 0 && !best; --streams) each_setting(base, choices, look);
   if (!best || !problem_.cold || best->prefetch != 0) return best;
   const bool few = m_ <= best->tile_rows && best->tile_rows <= kFewRows;
-  best->prefetch = usual_distance(t_, few ? m_ : kAnySize, together_);
+  best->prefetch = usual_distance(t_, few ? m_ : kAnySize, plain);
   // It gains where a byte has up to two products, and costs where it has more.
   const bool starts = few && few_fields && !t_.prefetches_alone;
   best->start = starts && static_cast<double>(m_ * n_ * k_) <= 2 * bytes_.of.at(bytes_.largest) ? 1 : 0;

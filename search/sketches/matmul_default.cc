@@ -178,11 +178,10 @@ std::optional<MatmulSketch::Setting> MatmulSketch::standard() const {
     const Setting next = next_blocks(*best);
     if (next.prefetch == -1 && accepts(next).ok()) best = next;
   }
-  // Beside rows of A that are read where they lie L1 keeps little of what is fetched far ahead, and a core whose
-  // prefetcher follows the stream need not ask further than a page.
-  if (best && t_.prefetches_alone && best->dots == kSteps && best->prefetch > kPage) {
+  // A core whose prefetcher follows the stream need not ask further than two pages.
+  if (best && t_.prefetches_alone && best->dots == kSteps && best->prefetch > 2 * kPage) {
     Setting near = *best;
-    near.prefetch = kPage;
+    near.prefetch = 2 * kPage;
     if (accepts(near).ok()) best = near;
   }
   if (row_lanes_pay() && accepts(standard_row_lanes()).ok()) best = standard_row_lanes();

@@ -148,17 +148,17 @@ TEST(DotsRecipe, the_next_panel_is_fetched_where_that_comes_in_time) {
     const char* name;
     int64_t alone, asked;
   };
-  for (const Case& c : {Case{"low_q4_0_8x4096x4096", 4096, -1},
+  for (const Case& c : {Case{"low_q4_0_8x4096x4096", 8192, -1},
                         {"low_q4_0_16x4096x4096", -1, -1},
                         {"low_q4_0_32x4096x4096", -1, -1},
-                        {"low_g32_8x4096x4096", 4096, -1},
-                        {"low_q8_0_8x4096x4096", 4096, 16384},
-                        {"low_q8_0_16x4096x4096", 4096, -1},
-                        {"int8_channel_8x4096x4096", 4096, 16384},
-                        {"int8_channel_16x4096x4096", 4096, -1},
+                        {"low_g32_8x4096x4096", 8192, -1},
+                        {"low_q8_0_8x4096x4096", 8192, 16384},
+                        {"low_q8_0_16x4096x4096", 8192, -1},
+                        {"int8_channel_8x4096x4096", 8192, 16384},
+                        {"int8_channel_16x4096x4096", 8192, -1},
                         {"int8_channel_32x4096x4096", -1, -1},
-                        {"int8_given_8x4096x4096", 4096, 10240},
-                        {"mm_bf16_8x4096x4096", 4096, 10240}}) {
+                        {"int8_given_8x4096x4096", 8192, 10240},
+                        {"mm_bf16_8x4096x4096", 8192, 10240}}) {
     const std::string alone = default_of("zen4", c.name), asked = default_of("zen5", c.name);
     EXPECT_NE(alone.find(fmt::format(" pf={} ", c.alone)), std::string::npos) << c.name << alone.substr(0, 200);
     EXPECT_NE(asked.find(fmt::format(" pf={} ", c.asked)), std::string::npos) << c.name << asked.substr(0, 200);
