@@ -116,13 +116,15 @@ std::string default_of(const char* machine, const std::string& name) {
   return "";
 }
 
-// Zen 4's prefetcher keeps up with memory where few rows wait for it; more rows, or a Zen 5, are asked ahead.
+// Zen 4's prefetcher keeps up with memory where few rows wait for it, of bytes that are the weights up to four; more
+// rows, or a Zen 5, are asked ahead.
 TEST(DotsRecipe, few_rows_are_prefetched_where_the_core_does_not) {
   for (const char* format : {"q4_0", "q8_0", "q5_k"}) {
     for (const int rows : {1, 2, 4}) {
       const std::string name = fmt::format("gemv_{}_{}x4096x4096", format, rows);
       const std::string alone = default_of("zen4", name), asked = default_of("zen5", name);
-      EXPECT_EQ(alone.find(" pf=0 ps=0 ") != std::string::npos, rows <= 2) << alone.substr(0, 200);
+      const bool left = rows <= 2 || format == std::string("q8_0");
+      EXPECT_EQ(alone.find(" pf=0 ps=0 ") != std::string::npos, left) << alone.substr(0, 200);
       EXPECT_EQ(alone.find(" ps=1 "), std::string::npos) << alone.substr(0, 200);
       EXPECT_EQ(asked.find(" pf=0 "), std::string::npos) << asked.substr(0, 200);
       EXPECT_NE(asked.find(" pf="), std::string::npos) << asked.substr(0, 200);
