@@ -206,9 +206,13 @@ Status apply_split_buffer(TransformResult& result, const Move& move, const Trans
     }
     return false;
   };
-  const bool own = std::all_of(inside.begin(), inside.end(), [&](const Access* a) {
-    return std::all_of(outside.begin(), outside.end(), [&](const Access* b) { return apart(a, b); });
-  });
+  // What is read where nothing is written, which is in loops that never run, has no cells of its own.
+  const auto writes = [](const Access* a) { return a->write; };
+  const bool written =
+      std::any_of(inside.begin(), inside.end(), writes) && std::any_of(outside.begin(), outside.end(), writes);
+  const bool own = written && std::all_of(inside.begin(), inside.end(), [&](const Access* a) {
+                     return std::all_of(outside.begin(), outside.end(), [&](const Access* b) { return apart(a, b); });
+                   });
 
   Names names(k);
   LATHE_ASSIGN(const std::vector<std::string> created, created_names(names, move, {name + "_s"}));
