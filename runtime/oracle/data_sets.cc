@@ -62,10 +62,10 @@ struct Largest {
 };
 
 // Stores the largest element of rows: of two rows of three at one end or the other (last: the first of three at the
-// last), or of all rows, spread over the columns so that none has a second one before each has its first. A neighbour is
-// equal (twice) or, all over the columns, the second largest: behind it (last) or before it, and once more some columns
-// behind, as what follows an equal one; of every other row, the element of the largest magnitude is negative. Rows of few
-// elements would be the same everywhere.
+// last), or of all rows, spread over the columns so that none has a second one before each has its first. A
+// neighbour is equal (twice) or, all over the columns, the second largest: behind it (last) or before it, and once
+// more some columns behind, as what follows an equal one; of every other row, the element of the largest magnitude
+// is negative. Rows of few elements would be the same everywhere.
 template <class Store>
 void fill_largest(const OperandShape& shape, const Largest& largest, const DataRecipe& recipe, Store&& store) {
   constexpr int64_t kLeastRow = 8;
