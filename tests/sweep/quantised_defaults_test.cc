@@ -1,6 +1,7 @@
 // Products of weights of few bits at the sizes of models: the default has native code in every format, for few rows and
 // for many, and nobody is left to the portable executor.
 #include "ops/quant_formats.h"
+#include "runtime/compile/packed_places.h"
 #include "tests/sweep/sweep_case.h"
 
 namespace lathe::runtime {
