@@ -1,5 +1,6 @@
 // What a candidate takes beside the real compiler: all that is done before its text is there, as a share of what NVRTC
-// takes for it; and what two compilations at once take, of one. Skipped without NVRTC.
+// takes for it; and what two compilations at once take, of one. Both are recorded, and neither is asserted: on a machine
+// that does something else times say nothing. Skipped without NVRTC.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -24,12 +25,6 @@ namespace lathe::test {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-#ifdef NDEBUG
-constexpr double kMostShare = 0.1;
-#else
-constexpr double kMostShare = 0.2;  // each move's Kernel is verified
-#endif
 
 struct Form {
   ir::Kernel kernel;
@@ -84,13 +79,10 @@ TEST_F(CompileShare, OwnTimeOfACandidate) {
     }
   }
   std::sort(shares.begin(), shares.end());
-  const double median = shares[shares.size() / 2];
-  RecordProperty("own_permille_of_nvrtc", static_cast<int>(1000 * median));
-  EXPECT_LE(median, kMostShare);
+  RecordProperty("own_permille_of_nvrtc", static_cast<int>(1000 * shares[shares.size() / 2]));
 }
 
-// Recorded only: on a machine that does something else it says nothing. That nothing stands between two compilations,
-// CompileService.TwoResolvesCompileAtOnce shows.
+// That nothing stands between two compilations, CompileService.TwoResolvesCompileAtOnce shows.
 TEST_F(CompileShare, TwoAtOnce) {
   const search::GeneralKernel general = search::general_kernel(kernel_of(kProduct));
   const auto compile = [&](const search::ProductTile& tile) {
