@@ -1,6 +1,6 @@
 // What a candidate takes beside the real compiler: all that is done before its text is there, as a share of what NVRTC
-// takes for it; and what two compilations at once take, of one. Both are recorded, and neither is asserted: on a machine
-// that does something else times say nothing. Skipped without NVRTC.
+// takes for it; and what two compilations at once take, of one. Both are recorded and not asserted: on a machine that
+// does something else times say nothing. Skipped without NVRTC.
 #include <gtest/gtest.h>
 
 #include <algorithm>
