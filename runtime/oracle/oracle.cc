@@ -35,7 +35,7 @@ constexpr int64_t kTinyTask = int64_t{32} << 10;    // and six; choices need mor
 int peak_sets(const KernelTraits& traits, const std::vector<OperandShape>& shapes) {
   int64_t sets = traits.decides ? kUsualPeaks + 2 : kUsualPeaks;
   for (const OperandShape& s : shapes) {
-    if (!traits.decides || !s.has_contents() || s.dims.empty() || s.elements == 0) continue;
+    if (!traits.decides || !s.has_contents() || !ir::is_float(s.type) || s.dims.empty() || s.elements == 0) continue;
     const int64_t columns = s.dims.back(), rows = s.elements / columns;
     sets = std::max(sets, (columns + 2 * rows - 1) / (2 * rows));
   }

@@ -90,6 +90,18 @@ TEST(AttentionChoice, MasksAndWindows) {
   EXPECT_EQ(best({"bf16", 32, 8, 128, 128, true, 9}, {32, 1, 8192}).knobs.count("heads"), 0u);
 }
 
+// The Schedule is proven safe, and each of its launches becomes a device program.
+void expect_lowered(const GeneralKernel& general, const Scheduled& made) {
+  const ir::Status safe = check_safe(general.kernel, made.kernel);
+  EXPECT_TRUE(safe.ok()) << safe.to_string();
+  const auto cut = cut_launches(made.kernel);
+  ASSERT_TRUE(cut.ok()) << cut.status().to_string();
+  for (const ir::Leaf& leaf : cut->leaves) {
+    const auto program = jit::lower_device(leaf);
+    EXPECT_TRUE(program.ok()) << program.status().to_string();
+  }
+}
+
 // Depths and columns that are no whole squares, or too many, and groups of any size have a Schedule as well.
 TEST(AttentionChoice, EveryHeadAndGroupIsServed) {
   const auto expect_served = [](const AttentionText& a, const Calls& calls) {
@@ -98,15 +110,10 @@ TEST(AttentionChoice, EveryHeadAndGroupIsServed) {
     const auto made = device_schedule(general, sizes_at(general, calls), gpu("h200"), ir::kBf16Dots);
     ASSERT_TRUE(made.ok()) << made.status().to_string();
     const bool squares = a.depth % 16 == 0 && a.columns % 16 == 0 && std::max(a.depth, a.columns) <= 256;
-    if (!squares) EXPECT_EQ(made->schedule.recipe, "attention.1");
-    const ir::Status safe = check_safe(general.kernel, made->kernel);
-    EXPECT_TRUE(safe.ok()) << safe.to_string();
-    const auto cut = cut_launches(made->kernel);
-    ASSERT_TRUE(cut.ok()) << cut.status().to_string();
-    for (const ir::Leaf& leaf : cut->leaves) {
-      const auto program = jit::lower_device(leaf);
-      EXPECT_TRUE(program.ok()) << program.status().to_string();
+    if (!squares) {
+      EXPECT_EQ(made->schedule.recipe, "attention.1");
     }
+    expect_lowered(general, *made);
   };
   const Calls prompt = {1, 1024, 1024}, decode = {8, 1, 4096};
   for (const int64_t depth : {1, 7, 17, 61, 80, 127, 129, 240, 256, 257}) {
@@ -135,14 +142,7 @@ TEST(AttentionChoice, KnownSizesAreServed) {
       const bool tensor = made->schedule.recipe == "tensor_attention.1";
       on_tensor_cores += tensor;
       EXPECT_TRUE(tensor || (queries < 512 && keys < 4096)) << to_text(made->schedule);
-      const ir::Status safe = check_safe(general.kernel, made->kernel);
-      EXPECT_TRUE(safe.ok()) << safe.to_string();
-      const auto cut = cut_launches(made->kernel);
-      ASSERT_TRUE(cut.ok()) << cut.status().to_string();
-      for (const ir::Leaf& leaf : cut->leaves) {
-        const auto program = jit::lower_device(leaf);
-        EXPECT_TRUE(program.ok()) << program.status().to_string();
-      }
+      expect_lowered(general, *made);
     }
   }
   EXPECT_GE(on_tensor_cores, 16);

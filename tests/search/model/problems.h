@@ -30,6 +30,24 @@ inline Problem matmul_problem(int64_t m, int64_t n, int64_t k, bool cold = false
   return p;
 }
 
+// By a B of 4096 columns of as many terms, from memory, that is no constant: [k, n], or [n, k].
+inline Problem plain_product(int64_t m, bool transposed) {
+  Problem p;
+  p.kernel = kernel_of(fmt::format(
+      R"(kernel mm(x: f32[{0}, 4096] in, w: f32[4096, 4096] in, y: f32[{0}, 4096] out) family matmul
+  c: f32[{0}, 4096] heap
+  for m < {0} [m]:
+    for n < 4096 [n]:
+      c[m, n] = 0.0
+      for k < 4096 [k]:
+        c[m, n] += x[m, k] * w[{1}]
+      y[m, n] = c[m, n]
+)",
+      m, transposed ? "n, k" : "k, n"));
+  p.cold = true;
+  return p;
+}
+
 inline Problem softmax_problem(int64_t rows, int64_t columns, int threads = 1) {
   Problem p;
   p.kernel = kernel_of(fmt::format(R"(kernel softmax(s: f32[R, {1}] in, d: f32[R, {1}] out) family row where R in 1..{0}

@@ -8,24 +8,6 @@
 namespace lathe::search {
 namespace {
 
-// A product by a B of 4096 columns of as many terms, from memory, that is no constant.
-Problem plain(int64_t m, bool transposed) {
-  Problem p;
-  p.kernel = kernel_of(fmt::format(
-      R"(kernel mm(x: f32[{0}, 4096] in, w: f32[4096, 4096] in, y: f32[{0}, 4096] out) family matmul
-  c: f32[{0}, 4096] heap
-  for m < {0} [m]:
-    for n < 4096 [n]:
-      c[m, n] = 0.0
-      for k < 4096 [k]:
-        c[m, n] += x[m, k] * w[{1}]
-      y[m, n] = c[m, n]
-)",
-      m, transposed ? "n, k" : "k, n"));
-  p.cold = true;
-  return p;
-}
-
 TEST(Machine, the_name_is_that_of_a_description) {
   const std::string name = test::machine_wanted();
   if (name.empty()) return;
@@ -74,8 +56,8 @@ TEST(Machine, prefetches_are_to_l2_where_the_core_fetches_streams) {
   for j < 16777216 [col]:
     y[j] = x[j] * 2.0
 )");
-  for (const Problem& p : {row, plain(4, false), plain(4, true), plain(14, false), plain(128, true),
-                           matmul_problem(16, 4096, 4096, true)}) {
+  for (const Problem& p : {row, plain_product(4, false), plain_product(4, true), plain_product(14, false),
+                           plain_product(128, true), matmul_problem(16, 4096, 4096, true)}) {
     for (const char* name : {"zen4", "zen5"}) {
       const ir::Target t = machine(name).target;
       const Recipe* recipe = find_recipe(p);
@@ -95,7 +77,7 @@ TEST(Machine, prefetches_are_to_l2_where_the_core_fetches_streams) {
 TEST(Machine, few_plain_rows_prefetch_the_next_rows_where_the_core_fetches_streams) {
   const ir::Target t = machine("zen4").target;
   for (const int64_t m : {1, 2, 3, 4}) {
-    const Problem p = plain(m, false);
+    const Problem p = plain_product(m, false);
     const Recipe* recipe = find_recipe(p);
     const Knobs k = recipe->defaults(p, t);
     EXPECT_TRUE(recipe->build(k, p, t).ok()) << m;
@@ -103,7 +85,7 @@ TEST(Machine, few_plain_rows_prefetch_the_next_rows_where_the_core_fetches_strea
     EXPECT_EQ(k.at("nr"), 64) << m;
     EXPECT_EQ(k.at("pf"), 8 * 4096 * 4) << m;
   }
-  const Problem one = plain(1, true), four = plain(4, true);
+  const Problem one = plain_product(1, true), four = plain_product(4, true);
   EXPECT_EQ(find_recipe(one)->defaults(one, t).at("pf"), 1024);
   EXPECT_EQ(find_recipe(four)->defaults(four, t).at("pf"), 2048);
 }

@@ -354,17 +354,7 @@ TEST(RecipeDefaults, TilesOfGroupsAreAsHighAsTheirRowsNeed) {
 // along K; and of more rows the next block of B.
 TEST(RecipeDefaults, PlainOperandsFromMemoryArePrefetchedAlongTheirRows) {
   const auto prefetched = [](int64_t m, bool transposed, bool cold) {
-    Problem p = fixed(fmt::format(
-        R"(kernel mm(x: f32[{0}, 4096] in, w: f32[4096, 4096] in, y: f32[{0}, 4096] out) family matmul
-  c: f32[{0}, 4096] heap
-  for m < {0} [m]:
-    for n < 4096 [n]:
-      c[m, n] = 0.0
-      for k < 4096 [k]:
-        c[m, n] += x[m, k] * w[{1}]
-      y[m, n] = c[m, n]
-)",
-        m, transposed ? "n, k" : "k, n"));
+    Problem p = plain_product(m, transposed);
     p.cold = cold;
     const Knobs k = kMatmulRecipe.defaults(p, target());
     EXPECT_TRUE(kMatmulRecipe.build(k, p, target()).ok()) << m;
