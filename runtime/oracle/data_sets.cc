@@ -3,6 +3,7 @@
 #include "runtime/oracle/data_sets.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <numeric>
@@ -143,8 +144,9 @@ void fill_range(const OperandShape& shape, int number, const DataRecipe& recipe,
       values.front() = lo;
       if (values.size() > 1) values[1] = std::min(lo + 1, hi);
     } else {
-      // One that is much larger than another.
-      const int64_t middle = std::midpoint(lo, hi);
+      // One that is much larger than another; that one is a power of two and one, as much over whole tiles and pages.
+      const auto half = static_cast<uint64_t>(std::midpoint(lo, hi) - lo);
+      const int64_t middle = half == 0 ? lo : lo + static_cast<int64_t>(std::bit_floor(half - 1)) + 1;
       values.front() = recipe.kind == DataKind::integers ? hi : middle;
       values.back() = recipe.kind == DataKind::integers ? middle : hi;
     }

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <set>
 
@@ -76,6 +77,19 @@ TEST(DataSets, IntegersHaveTheEndsOfTheirRange) {
   one.dims = {1};
   one.elements = one.span = 1;
   EXPECT_EQ(integers(one, DataKind::integers), (std::vector<int32_t>{7}));
+}
+
+TEST(DataSets, ALengthIsOneMoreThanAPowerOfTwo) {
+  OperandShape lengths = shapes()[2];
+  for (int64_t hi = 2; hi < 300; ++hi) {
+    lengths.values = ir::SymbolRange{0, hi};
+    const auto length = static_cast<uint32_t>(integers(lengths, DataKind::normal).front());
+    EXPECT_TRUE(length == 1 || std::has_single_bit(length - 1)) << length << " of " << hi;
+    EXPECT_LE(4 * length, 2 * hi + 4) << hi;
+    EXPECT_EQ(integers(lengths, DataKind::integers).back(), static_cast<int32_t>(length));
+  }
+  lengths.values = ir::SymbolRange{0, 144};
+  EXPECT_EQ(integers(lengths, DataKind::normal).front(), 65);
 }
 
 TEST(DataSets, LargestElementsStandAtEndsAndAllOver) {
