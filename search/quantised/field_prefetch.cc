@@ -74,16 +74,18 @@ int64_t far_ahead(const Target& target) {
 }
 
 int64_t usual_distance(const Target& target, int64_t rows, bool plain) {
-  constexpr int64_t kTwoRows = 2, kFewRows = 4, kOfTwo = 6144, kOfFew = 8192, kInSecond = 16384;
+  constexpr int64_t kTwoRows = 2, kFewRows = 4, kOfTwo = 6144, kOfFew = 8192, kInSecond = 16384, kPlainRow = 4096;
   if (rows > kFewRows) return far_ahead(target);
-  if (target.prefetches_alone) return rows <= kTwoRows || plain ? 0 : kInSecond;
+  if (target.prefetches_alone && plain) return rows == 1 ? kPlainRow : 0;
+  if (target.prefetches_alone) return rows <= kTwoRows ? 0 : kInSecond;
   return rows <= kTwoRows ? kOfTwo : kOfFew;
 }
 
 // Each field about as far ahead in time, in the innermost scope that reads whole lines of its own: bursts would wait
 // for each other. Few lines come in a short one, which leaves the core's prefetcher to the large streams.
 void prefetch_field(Script& s, const QuantisedField& f, const FieldBytes& bytes, const FieldPrefetch& how) {
-  const double per_weight = bytes.of.at(f.name) * how.of_a_weight;
+  // Exact where it is a whole number.
+  const auto lines_of = [&](double weights, double all_bytes) { return weights * all_bytes / (64 * how.weights); };
   const bool largest = f.name == bytes.largest;
   if (largest && how.rows > 0) share_results(s, f.name, static_cast<double>(how.rows * how.columns));
   const std::vector<Access> reads = collect_accesses(s.kernel().body, {}, &f.name);
@@ -91,8 +93,8 @@ void prefetch_field(Script& s, const QuantisedField& f, const FieldBytes& bytes,
   const std::vector<const Stmt*>& scopes = reads[0].scopes;
   if (how.together && how.tiles > 0 && !largest) return;
   if (largest && how.tiles > 0) {
-    const double of_stream = how.together ? bytes.total * how.of_a_weight : per_weight;
-    const double panel = of_stream * static_cast<double>(how.depth * how.columns) / 64;
+    const double panel = lines_of(static_cast<double>(how.depth * how.columns),
+                                  how.together ? bytes.total : bytes.of.at(f.name));
     return share_next(s, f.name, scopes, panel / static_cast<double>(how.tiles));
   }
   // Weights of an iteration of each scope around the read, from the inside.
@@ -112,7 +114,7 @@ void prefetch_field(Script& s, const QuantisedField& f, const FieldBytes& bytes,
     const bool steps = std::any_of(reads.begin(), reads.end(), [&](const Access& a) {
       return std::any_of(a.index.begin(), a.index.end(), [&](const Expr& e) { return uses(e, scope.iter); });
     });
-    const double here = weights[i] * per_weight * static_cast<double>(how.columns) / 64;
+    const double here = lines_of(weights[i] * static_cast<double>(how.columns), bytes.of.at(f.name));
     // Where the same lines are read again, as bits of other weights, a short burst beats prefetching them again.
     if (!steps && lines > kLongestBurst) continue;
     if (!steps || (here < 1 && !best.empty())) break;

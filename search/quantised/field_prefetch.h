@@ -18,7 +18,7 @@ struct FieldPrefetch {
   int64_t group = 1;       // weights of a scope of groups, at least
   int64_t columns = 0;     // that are walked side by side
   int64_t depth = 0;       // weights of a column
-  double of_a_weight = 0;  // share of one in all weights
+  double weights = 1;      // in all
   bool together = false;   // fields are one stream
 };
 

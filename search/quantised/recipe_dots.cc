@@ -279,9 +279,9 @@ std::optional<DotsSketch::Setting> DotsSketch::standard() const {
   const bool one_field = byte_fields() == 1 && (g_.group < k_ || t_.prefetches_alone);
   if (!shares || m_ == kNextRows || one_field) prefetches.push_back(0);
   if (shares) prefetches.push_back(-1);
-  // Bytes that are weights as they lie are used up faster than one stream of them is kept on its way.
+  // Two rows use up bytes that are weights as they lie faster than one stream of them is kept on its way.
   const bool plain = operations(g_.weight.byte) <= 2;  // a load, and what takes a sign
-  int64_t streams = plain && g_.group < k_ && m_ <= 2 && t_.prefetches_alone ? 2 : 1;
+  int64_t streams = plain && g_.group < k_ && m_ == 2 && t_.prefetches_alone ? 2 : 1;
   const Setting base{.parallel = problem_.threads > 1};
   const auto look = [&](Setting k) {
     if ((hurried && k.tile_rows > kHurriedRows) || (problem_.cold && k.streams != streams)) return;
@@ -438,7 +438,7 @@ void DotsSketch::write_tiles(Script& s, const Setting& k) const {
   s.move("move_to_register {} {}", integers, group);
   FieldPrefetch prefetch{
       .ahead = k.prefetch > 0 ? k.prefetch : far_ahead(t_), .start = k.start != 0, .group = g_.group};
-  prefetch.of_a_weight = 1 / static_cast<double>(n_) / static_cast<double>(k_);
+  prefetch.weights = static_cast<double>(n_) * static_cast<double>(k_);
   prefetch.columns = columns;
   prefetch.together = together_;
   prefetch.depth = k_;

@@ -99,14 +99,15 @@ TEST(DotsRecipe, sixteen_registers_suffice_without_vnni) {
   }
 }
 
-// Knobs of the default for so many rows of that format, from memory.
-std::string default_of(const char* machine, const std::string& name) {
+// The default Schedule for so many rows of that format, from memory; columns: of the weights, if not as many as named.
+std::string default_of(const char* machine, const std::string& name, int64_t columns = 0) {
   std::ifstream in(LATHE_SOURCE_DIR "/bench/workloads/limits-llm.jsonl");
   std::stringstream text;
   text << in.rdbuf();
   const auto workloads = ops::parse_manifest(text.str());
-  for (const ops::Workload& w : *workloads) {
+  for (ops::Workload w : *workloads) {
     if (w.name != name) continue;
+    if (columns != 0) w.graph.tensors.at(1).dims.at(0) = ops::fixed_dim(columns);
     search::Problem p;
     p.kernel = ops::lower(*ops::finish(w.graph))->kernels[0].kernel;
     p.allowed = w.allowed;
@@ -116,14 +117,14 @@ std::string default_of(const char* machine, const std::string& name) {
   return "";
 }
 
-// Zen 4's prefetcher keeps up with memory where few rows wait for it, of bytes that are the weights up to four; more
-// rows, or a Zen 5, are asked ahead.
+// Zen 4's prefetcher keeps up with memory where few rows wait for it, of bytes that are the weights two to four; one
+// row of those, more rows, or a Zen 5, are asked ahead.
 TEST(DotsRecipe, few_rows_are_prefetched_where_the_core_does_not) {
   for (const char* format : {"q4_0", "q8_0", "q5_k"}) {
     for (const int rows : {1, 2, 4}) {
       const std::string name = fmt::format("gemv_{}_{}x4096x4096", format, rows);
       const std::string alone = default_of("zen4", name), asked = default_of("zen5", name);
-      const bool left = rows <= 2 || format == std::string("q8_0");
+      const bool left = format == std::string("q8_0") ? rows != 1 : rows <= 2;
       EXPECT_EQ(alone.find(" pf=0 ps=0 ") != std::string::npos, left) << alone.substr(0, 200);
       EXPECT_EQ(alone.find(" ps=1 "), std::string::npos) << alone.substr(0, 200);
       EXPECT_EQ(asked.find(" pf=0 "), std::string::npos) << asked.substr(0, 200);
@@ -134,13 +135,34 @@ TEST(DotsRecipe, few_rows_are_prefetched_where_the_core_does_not) {
 }
 
 // Two streams of bytes that are weights, where columns are whole panels of both.
-TEST(DotsRecipe, one_or_two_rows_read_plain_bytes_as_two_streams) {
+TEST(DotsRecipe, two_rows_read_plain_bytes_as_two_streams) {
   for (const int rows : {1, 2, 4}) {
     const std::string own = default_of("zen4", fmt::format("gemv_q8_0_{}x4096x4096", rows));
-    EXPECT_EQ(own.find(" st=2") != std::string::npos, rows <= 2) << own.substr(0, 200);
+    EXPECT_EQ(own.find(" st=2") != std::string::npos, rows == 2) << own.substr(0, 200);
   }
+  EXPECT_NE(default_of("zen4", "gemv_q8_0_1x4096x4096").find(" pf=4096 "), std::string::npos);
   EXPECT_NE(default_of("zen4", "gemv_q4_0_1x4096x4096").find(" st=1"), std::string::npos);
   EXPECT_NE(default_of("zen5", "gemv_q8_0_1x4096x4096").find(" st=1"), std::string::npos);
+}
+
+// Which loops prefetch, and how many lines, does not depend on whether columns are whole panels.
+TEST(DotsRecipe, odd_columns_are_prefetched_as_whole_panels_are) {
+  const auto prefetches = [](const std::string& schedule) {
+    std::vector<std::string> out;
+    std::istringstream in(schedule);
+    for (std::string line; std::getline(in, line);) {
+      if (line.starts_with("prefetch ")) out.push_back(line);
+    }
+    return out;
+  };
+  for (const char* name : {"gemv_q4_0_4", "gemv_q4_k_4", "gemv_q5_k_4", "gemv_q6_k_4", "low_q8_0_8", "low_q8_0_16"}) {
+    const std::string full = fmt::format("{}x4096x4096", name);
+    const std::vector<std::string> whole = prefetches(default_of("zen4", full));
+    EXPECT_FALSE(whole.empty()) << name;
+    for (const int64_t columns : {4090, 4099, 4128, 26215}) {
+      EXPECT_EQ(prefetches(default_of("zen4", full, columns)), whole) << name << ", " << columns;
+    }
+  }
 }
 
 // Zen 4 fetches the next panel too slowly where arithmetic takes no longer than that, and its L1 keeps less of what
