@@ -93,8 +93,8 @@ void prefetch_field(Script& s, const QuantisedField& f, const FieldBytes& bytes,
   const std::vector<const Stmt*>& scopes = reads[0].scopes;
   if (how.together && how.tiles > 0 && !largest) return;
   if (largest && how.tiles > 0) {
-    const double panel = lines_of(static_cast<double>(how.depth * how.columns),
-                                  how.together ? bytes.total : bytes.of.at(f.name));
+    const double panel =
+        lines_of(static_cast<double>(how.depth * how.columns), how.together ? bytes.total : bytes.of.at(f.name));
     return share_next(s, f.name, scopes, panel / static_cast<double>(how.tiles));
   }
   // Weights of an iteration of each scope around the read, from the inside.
