@@ -192,7 +192,7 @@ void Decoder::apply(const Linear& l, int64_t rows, const float* x, float* y) {
   const Argument input{x, {rows, l.in}}, result{y, {rows, l.out}};
   Argument weight = l.plain;
   if (l.weight.layout_id != 0) {
-    weight.data = l.weight.data.get();
+    weight.data = l.weight.data;
     weight.layout_id = l.weight.layout_id;
   }
   if (l.bias != nullptr) {

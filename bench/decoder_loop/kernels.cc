@@ -1,6 +1,8 @@
 // The calls of lathe.h, each with its status looked at: see kernels.h.
 #include "bench/decoder_loop/kernels.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -84,6 +86,24 @@ void* Context::workspace(uint64_t bytes) {
     workspace_bytes_ = bytes;
   }
   return bytes == 0 ? nullptr : workspace_.get();
+}
+
+void* Context::room_of_constant(uint64_t bytes) {
+  constexpr uint64_t kLine = 64, kPage = uint64_t{2} << 20, kBlock = 16 * kPage;
+  const uint64_t whole = (bytes + 2 * kLine - 1) / kLine * kLine;  // a line more, so that none reads into another
+  if (whole > free_bytes_) {
+    const uint64_t block = std::max((whole + kPage - 1) / kPage * kPage, kBlock);
+    auto* memory = static_cast<float*>(std::aligned_alloc(kPage, block));
+    if (memory == nullptr) throw std::bad_alloc();
+    blocks_.emplace_back(memory);
+    (void)madvise(memory, block, MADV_HUGEPAGE);
+    free_ = reinterpret_cast<std::byte*>(memory);
+    free_bytes_ = block;
+  }
+  void* room = free_;
+  free_ += whole;
+  free_bytes_ -= whole;
+  return room;
 }
 
 namespace {
@@ -175,9 +195,9 @@ Packed Kernel::pack(int input, const Argument& plain) const {
   if (info.bytes == 0) return {};
   Dims shape{}, strides{};
   const lathe_tensor source = tensor_of(plain, shape, strides);
-  Packed out{reserve_bytes(info.bytes), info.layout_id, info.bytes};
-  check(lathe_prepack(kernel_, input, &source, out.data.get(), info.bytes, &e), e);
-  return out;
+  void* room = context_.room_of_constant(info.bytes);
+  check(lathe_prepack(kernel_, input, &source, room, info.bytes, &e), e);
+  return {room, info.layout_id, info.bytes};
 }
 
 void Kernel::run(std::initializer_list<Argument> arguments) {

@@ -1,6 +1,7 @@
 // What the loop needs of lathe.h: a context, kernels with named sizes, packed constants. Operands are f32, but for
 // weights that stay in the bytes of their file, and integers.
 #pragma once
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <initializer_list>
@@ -41,6 +42,8 @@ class Context {
   Profile* profile() const { return profile_; }
   // Of at least that size, until the next call asks.
   void* workspace(uint64_t bytes);
+  // Until the context ends. Side by side on large pages: alone, most constants are smaller than one.
+  void* room_of_constant(uint64_t bytes);
 
  private:
   lathe_context* context_ = nullptr;
@@ -50,6 +53,9 @@ class Context {
   Profile* profile_ = nullptr;
   Floats workspace_;
   uint64_t workspace_bytes_ = 0;
+  std::vector<Floats> blocks_;  // of constants
+  std::byte* free_ = nullptr;   // in the last one
+  uint64_t free_bytes_ = 0;
 };
 
 // A size of an operand: `most` itself, or anything from 1 to it under a name.
@@ -66,9 +72,9 @@ struct Operand {
   std::vector<int64_t> strides = {};  // none: compact
 };
 
-// A constant as its kernel wants it.
+// A constant as its kernel wants it, in memory of the context.
 struct Packed {
-  Floats data;
+  const void* data = nullptr;
   uint64_t layout_id = 0, bytes = 0;
 };
 
