@@ -73,10 +73,10 @@ int64_t far_ahead(const Target& target) {
   return target.l1_bytes < kWideCache ? kInSmall : kInWide;
 }
 
-int64_t usual_distance(const Target& target, int64_t rows, bool plain) {
+int64_t usual_distance(const Target& target, int64_t rows, bool plain, bool in_blocks) {
   constexpr int64_t kTwoRows = 2, kFewRows = 4, kOfTwo = 6144, kOfFew = 8192, kInSecond = 16384;
   if (rows > kFewRows) return far_ahead(target);
-  if (target.prefetches_alone) return rows <= kTwoRows || plain ? 0 : kInSecond;
+  if (target.prefetches_alone) return plain || rows < kTwoRows || (rows == kTwoRows && !in_blocks) ? 0 : kInSecond;
   return rows <= kTwoRows ? kOfTwo : kOfFew;
 }
 
