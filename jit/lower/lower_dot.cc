@@ -10,7 +10,7 @@
 // one.
 //
 // What a factor is made of bytes with works on all four where no bit leaves its byte: & | and + of small numbers as
-// they are, shifts with the bits masked that come from the next byte.
+// they are, shifts with the bits masked that come from the next byte; of a choice what copies of unrolled scopes take.
 #include <algorithm>
 #include <bit>
 
@@ -160,6 +160,15 @@ std::optional<int64_t> Lowering::same_number(const Expr& e) {
   return first;
 }
 
+// What the comparison says for each of the four; null: they differ, or copies of unrolled scopes do not decide it.
+std::optional<bool> Lowering::same_choice(const Expr& c) {
+  const std::optional<bool> first = decided(c);
+  for (int64_t byte = 1; byte < kBytes && first; ++byte) {
+    if (at_part(byte, [&] { return decided(c); }) != first) return {};
+  }
+  return first;
+}
+
 // (x >> r & mask) << l as one shift and one mask; null, and no code: it is nothing of the kind.
 std::optional<Lowering::Bytes> Lowering::moved_bits(const Expr& e, std::optional<int64_t> left) {
   if (!left || *left < 0 || *left > 7 || e->op != Op::k_bit_and) return {};
@@ -230,6 +239,10 @@ Lowering::Bytes Lowering::bytes(const Expr& e, bool rough) {
       const Bytes x = bytes(e->args[0], false), y = bytes(e->args[1], false);
       if (!e_.ok() || x.negative || y.negative) return refuse();
       return {e_.op(LeafOp::k_bit_or, {x.reg, y.reg}), bits_up_to(std::max(x.most, y.most))};
+    }
+    case Op::k_select: {
+      const std::optional<bool> first = same_choice(e->args[0]);
+      return first ? bytes(e->args[*first ? 1 : 2], rough) : refuse();
     }
     case Op::k_add: {
       const Bytes x = bytes(e->args[0], false), y = bytes(e->args[1], false);

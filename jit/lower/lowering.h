@@ -212,6 +212,7 @@ class Lowering {
   void add_bytes(const ir::Stmt& s);
   std::optional<Access> one_lane(const ir::Expr& load, int64_t parts);
   std::optional<int64_t> same_number(const ir::Expr& e);
+  std::optional<bool> same_choice(const ir::Expr& c);
   std::optional<Bytes> moved_bits(const ir::Expr& e, std::optional<int64_t> left);
   Bytes bytes(const ir::Expr& e, bool rough);
   static bool sums_bytes(const Body& list);

@@ -95,6 +95,27 @@ int64_t operations(const Expr& e) {
   return n;
 }
 
+// Of the choices those that are taken where k is so much.
+static Expr taken(const Expr& e, const std::string& k, int64_t at) {
+  return rewrite(e, [&](const Expr& x) -> Expr {
+    if (x->op != Op::k_select) return {};
+    const Expr c = simplify(substitute(x->args[0], {{k, Expr(at)}}));
+    return is_const_int(c) ? x->args[is_const_int(c, 1) ? 1 : 2] : Expr{};
+  });
+}
+
+static void count_unpacking(Groups& g, const std::string& k) {
+  int64_t all = 0;
+  for (int64_t at = 0; at < g.period; at += kQuad) {
+    const Expr byte = taken(g.weight.byte, k, at);
+    int64_t loads = 0;
+    for_each_node(byte, [&](const ExprNode& n) { loads += n.op == Op::k_load; });
+    all += operations(byte);
+    g.sources = std::max(g.sources, loads);
+  }
+  g.unpacking = static_cast<double>(all) / static_cast<double>(g.period / kQuad);
+}
+
 Groups groups_of(const QuantisedParts& p, const Ranges& ranges) {
   Groups out;
   const std::string& k = p.k->iter;
@@ -119,6 +140,7 @@ Groups groups_of(const QuantisedParts& p, const Ranges& ranges) {
           for (out.unrolled = least_unrolled(out); out.unrolled <= out.block; out.unrolled *= 2) {
             if (!known_with(out, k, depth)) continue;
             out.parts_share = do_parts_share(out, k);
+            count_unpacking(out, k);
             return out;
           }
         }

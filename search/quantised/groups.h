@@ -21,6 +21,8 @@ struct Groups {
   int64_t period = 0;        // weights after which they differ in their address alone
   int64_t part = 0;          // weights side by side that do
   bool parts_share = true;   // parts of a period read the same bytes; else quads of a part may
+  double unpacking = 0;      // instructions that make the bytes of a quad, a load for one; the mean of a period
+  int64_t sources = 1;       // loads that a quad's bytes come from, at most
   ir::GroupedWeight weight;  // of iterators "g" and that of the depth
   int64_t quads() const { return group / kQuad; }
   bool straight() const { return quads() <= kUnrolledQuads; }

@@ -10,6 +10,12 @@ namespace lathe::search {
 
 using namespace ir;  // NOLINT: this file is all IR
 
+namespace {
+
+constexpr int64_t kLine = 64, kLittle = 50;  // bytes; one part of so many
+
+}  // namespace
+
 QuantisedParts quantised_parts(const Kernel& kernel) {
   QuantisedParts p;
   const auto one = [&](const char* role) {
@@ -87,10 +93,18 @@ void pack_field(Script& s, const QuantisedField& field, int64_t columns, int qua
   }
 }
 
-// Groups of a block that the field has a dimension for.
-static int64_t groups_in(const QuantisedField& f, const Buffer& b) {
+// Parts of a block that the field has a dimension for.
+static int64_t parts_in(const QuantisedField& f, const Buffer& b) {
   const auto block = static_cast<size_t>(f.n_dim) + 1;
   return b.dims.size() > block + 2 && is_const_int(b.dims[block + 1]) ? b.dims[block + 1]->ival : 1;
+}
+
+// Whether the parts of a block are groups, or have these as a dimension.
+static bool has_groups(const QuantisedField& f, const Buffer& b, const Expr& depth, int64_t group) {
+  const auto in_part = static_cast<size_t>(f.n_dim) + 3;
+  const Expr parts = b.dims[in_part - 2] * Expr(parts_in(f, b) * group);
+  const bool of_parts = b.dims.size() > in_part + 1 && equal(simplify(parts * b.dims[in_part]), depth);
+  return of_parts || equal(simplify(parts), depth);
 }
 
 bool lie_in_turn(const QuantisedParts& parts, const Kernel& kernel, const std::string& largest, int64_t group) {
@@ -107,8 +121,7 @@ bool lie_in_turn(const QuantisedParts& parts, const Kernel& kernel, const std::s
       if (!known || dtype_bytes(given_type(a), a.strides[d]->ival) != dtype_bytes(given_type(b), b.strides[d]->ival))
         return false;
     }
-    const Expr& depth = parts.k->extent;
-    if (f.name == largest && !equal(simplify(a.dims[dims - 1] * Expr(groups_in(f, b) * group)), depth)) return false;
+    if (f.name == largest && !has_groups(f, b, parts.k->extent, group)) return false;
   }
   return true;
 }
@@ -118,24 +131,27 @@ void interleave_fields(Script& s, const QuantisedParts& parts, const std::string
   const auto block = static_cast<size_t>(parts.fields.front().n_dim) + 1;  // the position of blocks
   int64_t count = 1;
   for (const QuantisedField& f : parts.fields) {
-    if (f.name == largest) count = groups_in(f, *s.kernel().find_buffer(f.name));
+    if (f.name == largest) count = parts_in(f, *s.kernel().find_buffer(f.name));
   }
   struct Piece {
     const QuantisedField& field;
-    bool of_group;
+    bool of_part;
     int64_t element;
   };
   std::vector<Piece> pieces;
-  int64_t group_bytes = 0, block_bytes = 0;
+  int64_t part_bytes = 0, block_bytes = 0;
   for (const QuantisedField& f : parts.fields) {
     const Buffer& b = *s.kernel().find_buffer(f.name);
-    const bool of_group = count > 1 && groups_in(f, b) == count;
-    pieces.push_back({f, of_group, dtype_bytes(b.type)});
-    (of_group ? group_bytes : block_bytes) += dtype_bytes(b.type, elements_inside(b, block + (of_group ? 1 : 0)));
+    const bool of_part = count > 1 && parts_in(f, b) == count;
+    pieces.push_back({f, of_part, dtype_bytes(b.type)});
+    (of_part ? part_bytes : block_bytes) += dtype_bytes(b.type, elements_inside(b, block + (of_part ? 1 : 0)));
   }
-  block_bytes += count * group_bytes;
+  block_bytes += count * part_bytes;
+  // Whole lines where that costs little.
+  const int64_t lines = (block_bytes + kLine - 1) / kLine * kLine;
+  if ((lines - block_bytes) * kLittle <= block_bytes) block_bytes = lines;
   for (const Piece& p : pieces) {
-    if (p.of_group) s.move("space_dim {} {} {}", p.field.name, block + 1, group_bytes / p.element);
+    if (p.of_part) s.move("space_dim {} {} {}", p.field.name, block + 1, part_bytes / p.element);
     s.move("space_dim {} {} {}", p.field.name, block, block_bytes / p.element);
   }
 }

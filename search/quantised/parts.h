@@ -39,7 +39,8 @@ inline constexpr int64_t kMostEndBytes = 6 << 10;
 void pack_field(Script& s, const QuantisedField& field, int64_t columns, int quads = -1);
 
 // Whether the caller's fields are parts of the same blocks of bytes, and all that a group of weights has to itself can
-// lie beside each other: a block is one group, or has groups as a dimension of its largest field.
+// lie beside each other: a block is one group, or its largest field has groups, or parts of some of these, as a
+// dimension.
 bool lie_in_turn(const QuantisedParts& parts, const ir::Kernel& kernel, const std::string& largest, int64_t group);
 // Packed fields of such blocks lie beside each other in the order in which they are read: one stream.
 void interleave_fields(Script& s, const QuantisedParts& parts, const std::string& largest);

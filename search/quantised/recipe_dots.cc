@@ -31,6 +31,7 @@ namespace {
 constexpr int64_t kBeside = 4;  // quads of a loop's step, vectors or groups side by side
 constexpr int64_t kHurriedRows = 4, kFewRows = 4;
 constexpr int64_t kNextRows = 8;                        // taller tiles fetch no faster
+constexpr int64_t kNarrowStreams = 4;
 constexpr int64_t kFewFields = 3, kFewFieldsAlone = 4;  // more streams are lost
 constexpr int64_t kFarPart = 4;  // of L2: beyond it results and what is read like them leave it between panels
 constexpr double kDots = 2, kIssue = 3.5;                   // a cycle
@@ -81,13 +82,17 @@ class DotsSketch {
   Status accepts(const Setting& k) const;
   std::optional<Setting> standard() const;
   std::vector<Setting> simpler(const Setting&) const {
-    return {{.panel_columns = 2 * t_.lanes, .parallel = problem_.threads > 1}};
+    return {{.panel_columns = panel(), .parallel = problem_.threads > 1}};
   }
   Status write(Script& s, const Setting& k) const;
   double estimate(const Setting& k) const;
   Structure structure(const Setting& k, const ProblemFacts& facts) const;
 
  private:
+  // Two vectors share what lanes have in common; of short groups, whose sums end often, one leaves registers for those
+  // of taller tiles, if products take their pipe so long that loads keep up.
+  bool narrow() const { return g_.group < kLeastScale && t_.halves() > 1; }
+  int64_t panel() const { return narrow() ? t_.lanes : 2 * t_.lanes; }
   int64_t vectors(const Setting& k) const { return k.panel_columns * k.streams / t_.lanes; }
   // Fields that the bits of a weight come from.
   int64_t byte_fields() const {
@@ -113,7 +118,7 @@ class DotsSketch {
   // Of the sums of a tile - integers of a group, floats of those that share a scale, floats of all - so many fit.
   int64_t sums_that_fit(const Setting& k, bool parts) const {
     const int64_t of_block = block_registers(k, parts), v = vectors(k);
-    const int64_t weights = kWeightRegisters + (byte_fields() - 1) * v + of_block;
+    const int64_t weights = kWeightRegisters + (g_.sources - 1) * v + of_block;
     const int64_t products = parts && (of_block > 0 || g_.weight.rest) ? v : 0;
     return (t_.vector_registers - v - std::max(kScratchRegisters, weights) - products) / (k.tile_rows * v);
   }
@@ -145,7 +150,7 @@ class DotsSketch {
   // Instructions of a group, for one tile.
   double group_operations(const Setting& k) const {
     const double v = static_cast<double>(vectors(k)), rows = static_cast<double>(k.tile_rows);
-    return static_cast<double>(g_.quads()) * v * (static_cast<double>(operations(g_.weight.byte)) + rows) +
+    return static_cast<double>(g_.quads()) * v * (g_.unpacking + rows) +
            v * static_cast<double>(operations(g_.weight.factor) + operations(g_.weight.rest)) +
            v * rows * ((g_.weight.rest ? 4 : 3) + scale_operations(k));
   }
@@ -178,7 +183,7 @@ const std::vector<KnobRow<DotsSketch>>& DotsSketch::table() {
          return v;
        }},
       {"panel_columns", "nr", "columns of a panel: the packed width of the fields", &Setting::panel_columns, 1,
-       kAnySize, true, [](S s) { return Values{2 * s.t_.lanes}; }},
+       kAnySize, true, [](S s) { return Values{s.panel()}; }},
       {"streams", "st", "panels that a tile walks side by side", &Setting::streams, 1, 4, true,
        [](S) { return Values{1, 2, 4}; }},
       {"prefetch", "pf",
@@ -211,7 +216,7 @@ Status DotsSketch::accepts(const Setting& k) const {
   const int64_t of_group = g_.group == k_ ? 0 : std::max(kGroupRegisters, block_registers(k, in_parts(k)));
   // A constant that AVX-512 repeats from memory takes a register without it.
   const int64_t constants = t_.vector_registers < 32 && block_registers(k, in_parts(k)) > 0 && g_.weight.rest ? 1 : 0;
-  const int64_t scratch = kScratchRegisters + of_group + constants + (byte_fields() - 1) * vectors(k);
+  const int64_t scratch = kScratchRegisters + of_group + constants + (g_.sources - 1) * vectors(k);
   if ((k.tile_rows + 1) * vectors(k) + scratch > t_.vector_registers && (k.tile_rows > 1 || k.streams > 1))
     return unsupported("mr {} by {} vectors: more than the registers", k.tile_rows, vectors(k));
   if (end_bytes(p_, vectors(k) * k.tile_rows) > kMostEndBytes && (k.tile_rows > 1 || k.streams > 1))
@@ -280,11 +285,14 @@ std::optional<DotsSketch::Setting> DotsSketch::standard() const {
   if (!shares || m_ == kNextRows || one_field) prefetches.push_back(0);
   if (shares) prefetches.push_back(-1);
   // Two rows use up bytes that are weights as they lie faster than one stream of them is kept on its way.
-  const bool plain = operations(g_.weight.byte) <= 2;  // a load, and what takes a sign
+  const bool plain = g_.unpacking <= 2;  // a load, and what takes a sign
   int64_t streams = plain && g_.group < k_ && m_ == 2 && t_.prefetches_alone ? 2 : 1;
+  // One row of narrow panels has too few sums that do not wait for each other.
+  if (narrow() && m_ == 1 && t_.prefetches_alone) streams = kNarrowStreams;
   const Setting base{.parallel = problem_.threads > 1};
   const auto look = [&](Setting k) {
     if ((hurried && k.tile_rows > kHurriedRows) || (problem_.cold && k.streams != streams)) return;
+    if (narrow() && k.tile_rows > 1 && !sums_fit(k)) return;
     // Few rows wait for memory, not for the arithmetic that a shared scale saves, and bursts of longer code come later.
     if (problem_.cold && m_ <= kFewRows && k.scale > kLeastScale) return;
     for (const int64_t prefetch : prefetches) {
@@ -301,7 +309,7 @@ std::optional<DotsSketch::Setting> DotsSketch::standard() const {
   for (; streams > 0 && !best; --streams) each_setting(base, choices, look);
   if (!best || !problem_.cold || best->prefetch != 0) return best;
   const bool few = m_ <= best->tile_rows && best->tile_rows <= kFewRows;
-  best->prefetch = usual_distance(t_, few ? m_ : kAnySize, plain);
+  best->prefetch = usual_distance(t_, few ? m_ : kAnySize, plain, g_.block > 1);
   // It gains where a byte has up to two products, and costs where it has more.
   const bool starts = few && few_fields && !t_.prefetches_alone;
   best->start = starts && static_cast<double>(m_ * n_ * k_) <= 2 * bytes_.of.at(bytes_.largest) ? 1 : 0;

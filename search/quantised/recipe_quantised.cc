@@ -58,12 +58,22 @@ class WeightCounter {
         out.values += 1;
         return;
       }
+      if (e->op == Op::k_select) return count_choice(e, out);
       out.each += 1;
       for (const Expr& a : e->args) count(a, out);
     }
   }
 
  private:
+  // Copies of the code take one each: the larger.
+  void count_choice(const Expr& e, WeightCost& out) const {
+    WeightCost x, y;
+    count(e->args[1], x);
+    count(e->args[2], y);
+    out.each += std::max(x.each, y.each);
+    out.once += std::max(x.once, y.once);
+    out.values += std::max(x.values, y.values);
+  }
   bool varies(const Expr& e) const {
     bool out = false;
     for_each_node(e, [&](const ExprNode& n) {

@@ -117,14 +117,15 @@ std::string default_of(const char* machine, const std::string& name, int64_t col
   return "";
 }
 
-// Zen 4's prefetcher keeps up with memory where few rows wait for it, of bytes that are the weights two to four; one
-// row of those, more rows, or a Zen 5, are asked ahead.
+// Zen 4's prefetcher keeps up with memory where few rows wait for it - of groups in blocks one, of others two, of bytes
+// that are the weights two to four -; one row of the last, more rows, or a Zen 5, are asked ahead.
 TEST(DotsRecipe, few_rows_are_prefetched_where_the_core_does_not) {
   for (const char* format : {"q4_0", "q8_0", "q5_k"}) {
     for (const int rows : {1, 2, 4}) {
       const std::string name = fmt::format("gemv_{}_{}x4096x4096", format, rows);
       const std::string alone = default_of("zen4", name), asked = default_of("zen5", name);
-      const bool left = format == std::string("q8_0") ? rows != 1 : rows <= 2;
+      const bool plain = format == std::string("q8_0");
+      const bool left = plain ? rows != 1 : rows <= (format == std::string("q5_k") ? 1 : 2);
       EXPECT_EQ(alone.find(" pf=0 ps=0 ") != std::string::npos, left) << alone.substr(0, 200);
       EXPECT_EQ(alone.find(" ps=1 "), std::string::npos) << alone.substr(0, 200);
       EXPECT_EQ(asked.find(" pf=0 "), std::string::npos) << asked.substr(0, 200);
@@ -162,6 +163,19 @@ TEST(DotsRecipe, odd_columns_are_prefetched_as_whole_panels_are) {
     for (const int64_t columns : {4090, 4099, 4128, 26215}) {
       EXPECT_EQ(prefetches(default_of("zen4", full, columns)), whole) << name << ", " << columns;
     }
+  }
+}
+
+// Groups of 16 leave registers to taller tiles where a panel is one vector, which pays where products take their pipe
+// for two cycles.
+TEST(DotsRecipe, short_groups_lie_in_narrow_panels_of_halves) {
+  for (const int rows : {1, 2, 4, 8, 16, 32}) {
+    const std::string name = fmt::format("{}_q6_k_{}x4096x4096", rows < 8 ? "gemv" : "low", rows);
+    const std::string halves = default_of("zen4", name), whole = default_of("zen5", name);
+    EXPECT_NE(halves.find(" nr=16 "), std::string::npos) << halves.substr(0, 200);
+    EXPECT_EQ(halves.find(" st=4") != std::string::npos, rows == 1) << halves.substr(0, 200);
+    EXPECT_NE(halves.find(fmt::format(" mr={} ", std::min(rows, 8))), std::string::npos) << halves.substr(0, 200);
+    EXPECT_NE(whole.find(" nr=32 "), std::string::npos) << whole.substr(0, 200);
   }
 }
 

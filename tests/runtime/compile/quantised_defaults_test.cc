@@ -54,7 +54,8 @@ TEST(QuantisedDefaults, FewRowsFromMemoryKeepTheScalesOfGroups) {
       EXPECT_EQ(search::knob_of(knobs, "mr", -1), rows);
       const std::string_view format = name;
       EXPECT_EQ(search::knob_of(knobs, "st", -1), alone && format == "q8_0" && rows <= 2 ? 2 : 1);
-      EXPECT_EQ(search::knob_of(knobs, "pf", -1), alone      ? rows > 2 && format != "q8_0" ? 16384 : 0
+      const int64_t left = format == "q8_0" ? 4 : format == "q4_k" ? 1 : 2;
+      EXPECT_EQ(search::knob_of(knobs, "pf", -1), alone      ? rows > left ? 16384 : 0
                                                   : rows > 2 ? 8192
                                                              : 6144);
       const bool starts = !alone && format != "q4_k" && rows <= (format == "q8_0" ? 2 : 1);

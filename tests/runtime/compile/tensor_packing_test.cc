@@ -99,18 +99,17 @@ TEST(TensorPacking, PiecesLieBetweenThoseOfOtherParts) {
   }
 }
 
-// What a group of weights needs lies together, nothing between it and the next group. Two groups of q6_k share a loop's
-// step and no dimension: its fields stay apart.
+// What a group of weights needs lies together, nothing between it and the next group. Blocks that all but fill their
+// last line do.
 TEST(TensorPacking, FieldsOfABlockAreOneStream) {
   struct Format {
     const char* name;
     int64_t block, given, bytes;  // of a block, in the caller's memory and packed
-    bool together = true;
   };
-  for (const auto& [format, block, given, bytes, together] :
+  for (const auto& [format, block, given, bytes] :
        {Format{"q4_0", 32, 18, 18}, Format{"q4_1", 32, 20, 20}, Format{"q5_0", 32, 22, 22}, Format{"q5_1", 32, 24, 24},
         Format{"q8_0", 32, 34, 34}, Format{"q4_k", 256, 144, 148}, Format{"q5_k", 256, 176, 180},
-        Format{"q6_k", 256, 210, 210, false}}) {
+        Format{"q6_k", 256, 210, 210}}) {
     SCOPED_TRACE(format);
     const auto workloads = ops::parse_manifest(fmt::format(
         R"({{"name":"q","graph":{{"tensors":{{"a":{{"dtype":"f32","dims":[2,512]}},"w":{{"dtype":"u8","dims":[64,{}],)"
@@ -133,11 +132,12 @@ TEST(TensorPacking, FieldsOfABlockAreOneStream) {
       ASSERT_TRUE(stage.ok()) << stage.status().to_string();
       const auto packing = tensor_packing(k, *stage, 1, {});
       ASSERT_TRUE(packing.ok()) << packing.status().to_string();
-      EXPECT_EQ(packing->bytes, 64 * (512 / block) * bytes);
+      const bool fills = level == ir::IsaLevel::avx2 && format == std::string("q6_k");  // 53 lines of 16 columns
+      EXPECT_EQ(packing->bytes, 64 * (512 / block) * (fills ? 212 : bytes));
       if (level != ir::IsaLevel::avx512) continue;
       // All begin in the first block, groups behind what the whole block has.
       const auto in_first = [&](const TensorPacking::Part& p) { return p.at < 32 * bytes; };
-      EXPECT_EQ(std::all_of(packing->parts.begin(), packing->parts.end(), in_first), together);
+      EXPECT_TRUE(std::all_of(packing->parts.begin(), packing->parts.end(), in_first));
     }
   }
 }
