@@ -390,5 +390,39 @@ TEST(AttentionRecipe, PartsOfAnyNumberOfKeys) {
   }
 }
 
+// Threads share out the heads of prompts of any length, whose values are copied in pairs for each of them.
+TEST(AttentionRecipe, PairsOfPromptsOfAnyLengthAmongThreads) {
+  ops::Graph g;
+  std::vector<int> in;
+  for (const auto& [name, heads] : {std::pair("q", 4), {"k", 2}, {"v", 2}})
+    in.push_back(ops::add_tensor(g, name, {F(heads), ops::symbol_dim("T", 1, 512), F(32)}, false, ir::DType::bf16));
+  g.outputs = {ops::add_node(g, "attention", in, "y", {{"causal", true}})};
+  search::Problem p;
+  p.kernel = ops::lower(*ops::finish(g))->kernels.at(0).kernel;
+  p.dims = {{"T", 128}};
+  p.allowed = ir::kBf16Dots;
+  for (const ir::IsaLevel level : {ir::IsaLevel::portable, ir::IsaLevel::avx2, ir::IsaLevel::avx512}) {
+    const ir::Target t = jit::host_target().cap(level);
+    if (t.level != level) continue;
+    LeafCache leaves(LeafCacheOptions{}, nullptr, nullptr);
+    for (const int threads : {1, 2}) {
+      SCOPED_TRACE(fmt::format("{}, {} threads", ir::isa_name(level), threads));
+      p.threads = threads;
+      search::Knobs knobs = search::find_recipe(p)->sketch(p, t)->defaults();
+      EXPECT_EQ(knobs["parallel"], threads - 1);
+      const auto schedule = search::find_recipe(p)->build(knobs, p, t);
+      ASSERT_TRUE(schedule.ok()) << schedule.status().to_string();
+      const auto stage =
+          build_stage(p.kernel, *schedule, t, leaves, {.llvm = false, .portable = level == ir::IsaLevel::portable});
+      ASSERT_TRUE(stage.ok()) << search::to_text(*schedule) << stage.status().to_string();
+      for (const int64_t tokens : {1, 33, 130}) {
+        const auto verdict = Oracle::create({p.kernel, {{"T", tokens}}, 3, 7}, nullptr).value()->verify(*stage);
+        ASSERT_TRUE(verdict.ok()) << verdict.status().to_string();
+        EXPECT_TRUE(verdict->ok) << tokens << " tokens: " << verdict->reason;
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace lathe::runtime
