@@ -61,6 +61,8 @@ void Emitter::load(const Inst& inst) {
     as_.vbroadcastss(to, as_.ptr[from]);
   } else if (inst.mask < 0) {
     as_.vmovups(to, as_.ptr[from]);
+  } else if (const int lanes = short_vector(inst.mask, to); lanes > 0) {
+    as_.vmovups(sized(to.getIdx(), lanes), as_.ptr[from]);  // clears the rest
   } else if (shape_.evex) {
     as_.vmovups(to | mask_k(inst.mask) | as_.T_z, as_.ptr[from]);
   } else {
@@ -82,6 +84,8 @@ void Emitter::store(const Item& item, const Sources& s) {
     store_stream(to, value);
   } else if (inst.mask < 0) {
     as_.vmovups(as_.ptr[to], value);
+  } else if (const int lanes = short_vector(inst.mask, value); lanes > 0) {
+    as_.vmovups(as_.ptr[to], sized(value.getIdx(), lanes));
   } else if (shape_.evex) {
     as_.vmovups(as_.ptr[to] | mask_k(inst.mask), value);
   } else if (const int8_t lanes = mask_lanes_[static_cast<size_t>(inst.mask)]; lanes >= 0 && shape_.lanes == 8) {
@@ -89,6 +93,15 @@ void Emitter::store(const Item& item, const Sources& s) {
   } else {
     as_.vmaskmovps(as_.ptr[to], mask_vec(inst.mask), value);
   }
+}
+
+// How many lanes the mask always has on, where they are a vector of their own: a masked store in its place takes some
+// cores a few cycles more. 0: no such mask.
+int Emitter::short_vector(int mask, const Xmm& of) {
+  const int lanes = mask_lanes_[static_cast<size_t>(mask)];
+  if ((lanes != 4 && lanes != 8) || lanes >= shape_.lanes) return 0;
+  if (of.getIdx() >= 16) use(kCpu_avx512vl);
+  return lanes;
 }
 
 // The first lanes in pieces: some cores take a dozen cycles for a masked store.

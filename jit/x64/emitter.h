@@ -62,6 +62,7 @@ class Emitter {
   void store_stream(const RegExp& to, const Xmm& value);
   void store_lanes(const RegExp& to, const Xmm& value, int count);
   void find_constant_masks(const Nodes& body);
+  int short_vector(int mask, const Xmm& of);
   static std::optional<int> constant_lanes(const Inst& inst, int lanes);  // that a mask_tail turns on
   void mask_tail(const Inst& inst);
   void constant_mask(int mask, int lanes);

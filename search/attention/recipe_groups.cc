@@ -391,7 +391,9 @@ std::string GroupsSketch::write_steps(Script& s, const Setting& k, const std::st
   if (s.ok() && find_scope(s.kernel(), j + "r") != nullptr) {
     s.move("split_buffer {} {}r as {}_r", p_.products(), j, p_.products());
     s.move("tile_scope {}r 1 tail=exact as {}ro,{}ri", j, j, j);
-    write_scores(s, k, {g + "_t", j + "ri", j + "ro", "_t", p_.products() + "_r"});
+    // In vectors, whichever way whole steps go: of one key that may be left it is not proven that there is room for it.
+    scores_by_vectors(s, p_, {g + "_t", j + "ri", j + "ro", "_t", p_.products() + "_r"}, most_depth(), k.depth_vectors,
+                      t_.lanes);
     s.move("move_to_register {}_r {}ro", p_.products(), j);
   }
   write_scores(s, k, {g, j + "i", j + "o", "", p_.products()});

@@ -135,7 +135,7 @@ class QueryTilesSketch {
   void pack_keys(Script& s, const std::string& at, const Setting& k) const;
   void copy_values(Script& s, const std::string& at) const;
   void pack_values(Script& s, const Setting& k) const;
-  void write_rows(Script& s, const Setting& k, const std::string& panels_at) const;
+  void write_rows(Script& s, const Setting& k, const std::string& panels_at, const std::string& among_threads) const;
   void copy_queries(Script& s, const Setting& k) const;
   static void prefetch(Script& s, const std::string& buffer, const std::string& loop, int64_t ahead, int64_t bytes);
   void fill(Script& s, const std::vector<std::string>& fills, int64_t most) const;
@@ -393,16 +393,16 @@ Status QueryTilesSketch::write(Script& s, const Setting& k) const {
       s.move("tile_scope {} {} tail=exact as {},{}h", keys.heads, group, panels_at, keys.heads);
     }
   }
-  write_rows(s, k, panels_at);
+  const std::string among_heads = shared != "root" ? shared : p_.heads.empty() ? i + "0" : p_.heads[0]->iter;
+  write_rows(s, k, panels_at, k.parallel != 0 ? among_heads : "");
   vectorize_copies(s, p_, t_.lanes);
-  if (k.parallel != 0)
-    s.move("parallelize {}", shared != "root" ? shared : p_.heads.empty() ? i + "0" : p_.heads[0]->iter);
   return {};
 }
 
 // Scores, softmax, sums: three scopes over the queries of a block. A block has the scores of all keys that one of its
 // queries sees. A tile sums the values that one of its own sees, or all queries of the block have the same keys.
-void QueryTilesSketch::write_rows(Script& s, const Setting& k, const std::string& panels_at) const {
+void QueryTilesSketch::write_rows(Script& s, const Setting& k, const std::string& panels_at,
+                                  const std::string& among_threads) const {
   const std::string i = p_.row->iter, j = p_.scores->iter, n = p_.columns->iter, j2 = p_.values->iter;
   const bool even = whole(k), wide = k.block_keys != 0;
   const std::string rows = wide ? i + "1" : i + "u";
@@ -423,6 +423,8 @@ void QueryTilesSketch::write_rows(Script& s, const Setting& k, const std::string
   for (const std::string& name : {std::string("r"), p_.powered()}) s.move("move_to_stack {} {}0", name, i);
   if (k.copy_queries != 0) copy_queries(s, k);
   pack_keys(s, panels_at, k);
+  // Before pairs are made, after which it is not seen that an iteration has made all of the values it reads.
+  if (!among_threads.empty()) s.move("parallelize {}", among_threads);
   if (narrow(k)) pack_values(s, k);
   std::vector<std::string> fills;
   for_each_stmt(s.kernel().body, [&](const Stmt& b) {

@@ -148,7 +148,9 @@ Result<Expr> LeafBuilder::vector_extent(const Stmt& s, const Stmt* parent, const
     const bool baked = is_const_int(r) && parent->mark == Mark::unroll;
     return min(Expr(v), (baked ? r : slot_for_extent(r)) - Expr(v) * rename(iter(parent->iter)));
   }
-  LATHE_ASSIGN(Expr extent, leaf_extent(s.extent));
+  // A vector has a count of lanes, which is no quotient within the leaf.
+  const bool quotient = s.extent->op == Op::k_ceildiv && outside_only(s.extent);
+  LATHE_ASSIGN(Expr extent, quotient ? Result<Expr>(slot_for_extent(s.extent)) : leaf_extent(s.extent));
   // Where ranges alone keep it to a few lanes, the leaf does not know them: it is told the most there are, in whole
   // vectors but for a single one, whose iterator is in no index.
   if (extent->op == Op::k_min && (is_const_int(extent->args[0]) || is_const_int(extent->args[1]))) return extent;

@@ -64,8 +64,9 @@ Status apply_split_reduction(TransformResult& result, const Move& move, const Tr
   if (!found) return invalid("expected the name of a buffer, got `{}`", name);
   const Buffer buffer = *found;
   LATHE_ASSIGN(const BodySite site, find_body(k, move.options.at("at")));
-  if (inside_mark(site.path, Mark::vector) || inside_mark(site.path, Mark::tensor) || inside_shared_out(site.path))
-    return invalid("expected a place outside @vector, @tensor, @parallel, @grid and @block scopes");
+  const auto inside = [&](Mark mark) { return inside_mark(site.path, mark); };
+  if (inside(Mark::vector) || inside(Mark::tensor) || inside(Mark::grid) || inside(Mark::block))
+    return invalid("expected a place outside @vector, @tensor, @grid and @block scopes");
   // The reductions below the scope, and the statement of `at` that holds them.
   const std::vector<Access> accesses = collect_accesses(*site.body, site.path);
   const size_t fixed = site.path.size();
@@ -100,7 +101,7 @@ Status apply_split_reduction(TransformResult& result, const Move& move, const Tr
   Buffer partial;
   partial.name = created[0];
   partial.type = buffer.type;
-  partial.place = Place::heap;
+  partial.place = inside_shared_out(site.path) ? Place::stack : Place::heap;  // each thread has its own
   partial.dims = {extent};
   std::vector<Expr> extents = {extent};
   for (size_t d = 0; d < staged.box.size(); ++d) {

@@ -125,8 +125,33 @@ TEST_P(X64Memory, StoresOfConstantMasks) {
       Inst out = store(0, 2, -1, m);
       out.mem.disp = 4 + 512 * m;
       p.body.push_back(inst(out));
+      Inst in = load(1, 1);
+      in.mask = m;
+      p.body.push_back(inst(in));
+      p.body.push_back(inst(at(LeafOp::k_store, 1, 2, 2048 + 512 * m)));
     }
     expect_equal(p, operands(), fmt::format("{} lanes", lanes));
+  }
+}
+
+// The first lanes that are a vector of their own are read and written as one.
+TEST_P(X64Memory, FirstLanesAsShorterVectors) {
+  if (disassemble({0xc3}).empty()) GTEST_SKIP() << "needs a disassembler";
+  for (const int lanes : {3, 4, 8, 9}) {
+    LeafProgram p = program("first_lanes");
+    Inst tail{LeafOp::k_mask_tail, 0};
+    tail.extent = {Extent::kConst, lanes};
+    Inst in = load(0, 0);
+    in.mask = 0;
+    p.body = {inst(tail), inst(in), inst(store(0, 2, -1, 0))};
+    const auto image = compile_xbyak(p);
+    ASSERT_TRUE(image.ok()) << image.status().to_string();
+    const std::string text = disassemble({image->code.begin(), image->code.begin() + image->text_bytes});
+    const bool shorter = lanes < shape().lanes && (lanes == 4 || lanes == 8);
+    if (shape().level == ir::IsaLevel::avx512) {
+      EXPECT_EQ(text.find("{k") == std::string::npos, shorter) << text;
+    }
+    EXPECT_EQ(text.find(lanes == 4 ? "XMMWORD" : "YMMWORD") != std::string::npos, shorter || shape().lanes == 8) << text;
   }
 }
 
