@@ -53,9 +53,9 @@ class Writer {
     places();
     pad();
     if (mask_ && mask_has_rows()) lanes("mask_f_0", {"mask_f_1"}, "exact", true);
-    if (mask_ && !mask_has_rows()) list_.move("parallelize_block mask_f_0");
+    if (mask_ && !mask_has_rows()) line("mask_f_0");
     for (const char* scales : {"ks_f_0", "vs_f_0"}) {
-      if (bytes()) list_.move("parallelize_block {}", scales);
+      if (bytes()) line(scales);
     }
     lanes("ir", {b_ + "_zn"}, "exact");
     lanes("irb", {j()}, "exact");
@@ -262,6 +262,13 @@ class Writer {
     if (how.find("size=") != std::string::npos || !list_.is_constant(scope)) list_.move("pad_scope {}{}", scope, how);
   }
 
+  // One element of each key: the threads take them in turn where keys are more than these.
+  void line(const std::string& scope) {
+    if (t_.keys <= t_.threads()) return list_.move("parallelize_block {}", scope);
+    list_.move("tile_scope {0} {1} tail=mask as {0}i,{0}t", scope, t_.threads());
+    list_.move("parallelize_block {}t", scope);
+    list_.move("unroll_scope {}i", scope);
+  }
   // copies: of the last element, perhaps, which no vector of neighbours is.
   // for rows: {..; for columns}  ->  for warps: for rows and lanes: {..; for lanes: for columns}
   void lanes(const std::string& rows, const std::vector<std::string>& inner, const char* tail, bool copies = false) {

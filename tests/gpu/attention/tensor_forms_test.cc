@@ -67,6 +67,7 @@ TEST(TensorForms, KeysOfBytes) {
        {{.bytes = true, .masked = true, .sinks = true},
         {of_queries(32, 32, 1, true), of_heads(16, 32, 1, true)},
         {sizes(2, 35, 75)}},
+       {{.bytes = true}, {of_heads(16, 64, 1), of_heads(16, 48, 1)}, {sizes(2, 1, 150)}},
        {{.bytes = true, .window = 40}, {of_queries(16, 16, 1), of_heads(16, 16, 1)}, {sizes(2, 35, 75)}}});
 }
 
