@@ -100,6 +100,11 @@ def large(tiny):
             attention("whole_decode_3x4001", [3, 8, 1, 128], [3, 2, 4001, 128])]
 
 
+def chosen(lines, names):
+    """Those whose names begin so; all where there are no names."""
+    return [line for line in lines if not names or line["name"].startswith(tuple(names))]
+
+
 def programs():
     """The folders of the command line and of the programs of bench/gpu, and the fakes: of a pack, else of a build."""
     if (ROOT / "bin/lathe").exists():
@@ -129,9 +134,9 @@ class Run:
         self.out.mkdir(parents=True, exist_ok=True)
         self.results = self.out / ("fake.jsonl" if self.fake else "device.jsonl")
         self.manifest = self.out / "workload.jsonl"
-        self.manifest.write_text("".join(json.dumps(line) + "\n" for line in workload(self.fake)))
+        self.manifest.write_text("".join(json.dumps(line) + "\n" for line in chosen(workload(self.fake), args.only)))
         self.large = self.out / "large.jsonl"
-        self.large.write_text("".join(json.dumps(line) + "\n" for line in large(self.fake)))
+        self.large.write_text("".join(json.dumps(line) + "\n" for line in chosen(large(self.fake), args.only)))
         self.store = self.out / "store"
         if (ROOT / "store").exists() and not self.store.exists():
             shutil.copytree(ROOT / "store", self.store)  # of a pack
@@ -223,7 +228,8 @@ class Run:
         found = {"checked": 0, "failed": 0, "reasons": [], "not_served": set()}
         seeds, repeats = (1, 1) if self.fake else (2, 3)
         runs = [(self.manifest, ["--seed", seed]) for seed in range(seeds) for _ in range(repeats)]
-        runs.insert(1, (self.large, ["--whole"]))
+        if self.large.stat().st_size > 0:
+            runs.insert(1, (self.large, ["--whole"]))
         ends = time.monotonic() + seconds
         for manifest, options in runs:
             left = int(ends - time.monotonic())
@@ -392,7 +398,7 @@ def libraries(program):
     return out
 
 
-def pack(folder):
+def pack(folder, only):
     target = pathlib.Path(folder).resolve()
     if target.exists() and any(target.iterdir()):
         sys.exit(f"gpu: {target} is not empty")
@@ -425,7 +431,7 @@ def pack(folder):
     notes = []
     with tempfile.TemporaryDirectory() as scratch:
         manifest = pathlib.Path(scratch) / "workload.jsonl"
-        manifest.write_text("".join(json.dumps(line) + "\n" for line in workload(False) + large(False)))
+        manifest.write_text("".join(json.dumps(line) + "\n" for line in chosen(workload(False) + large(False), only)))
         for gpu in ("h100", "h200"):
             done = subprocess.run([bin_["lathe"], "warmup", manifest, "--device", gpu, "--jobs", str(JOBS), "--store", target / "store", "--json"], env=env,
                                   capture_output=True, text=True, check=False)
@@ -454,8 +460,9 @@ def main():
     what.add_argument("--pack", metavar="FOLDER")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--out")
+    parser.add_argument("--only", action="append", metavar="NAME", help="operators whose names begin so")
     args = parser.parse_args()
-    return pack(args.pack) if args.pack else run_stages(args)
+    return pack(args.pack, args.only) if args.pack else run_stages(args)
 
 
 if __name__ == "__main__":

@@ -339,4 +339,25 @@ bool proves_divisible(const Expr& e, int64_t by, const Ranges& ranges) {
   return multiple_of(Canon(ranges, false).poly(e), ranges) % by == 0;
 }
 
+static Expr with_inputs(const Expr& e, bool largest, const Ranges& ranges, bool& known) {
+  const Expr& load = e->op == Op::k_cast ? e->args[0] : e;
+  if (load->op == Op::k_load) {
+    const Expr* extent = ranges.extent_of(load->name);
+    const auto values = ranges.find(load->name);
+    known &= extent != nullptr && *extent && values && !infinite(values->lo);
+    return !known ? e : largest ? *extent - Expr(1) : Expr(values->lo);
+  }
+  size_t operand = 0;
+  return with_args(e, [&](const Expr& a) {
+    const bool subtracted = e->op == Op::k_sub && operand++ == 1;
+    return with_inputs(a, largest != subtracted, ranges, known);
+  });
+}
+
+Expr with_largest_inputs(const Expr& e, const Ranges& ranges) {
+  bool known = true;
+  const Expr out = with_inputs(e, true, ranges, known);
+  return known ? simplify(out, ranges) : Expr();
+}
+
 }  // namespace lathe::ir

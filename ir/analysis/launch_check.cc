@@ -19,9 +19,12 @@ bool any_marked(const std::vector<const Stmt*>& scopes, Mark mark) {
 
 Expr blocks_along(const Stmt& scope, const Ranges& outer) {
   constexpr int64_t kMostPast = 64;
-  bool symbols_only = true;
-  for_each_node(scope.extent, [&](const ExprNode& n) { symbols_only &= n.op != Op::k_iter && n.op != Op::k_load; });
-  if (symbols_only) return scope.extent;
+  bool symbols_only = true, reads = false;
+  for_each_node(scope.extent, [&](const ExprNode& n) { reads |= n.op == Op::k_load; });
+  const Expr extent = reads ? with_largest_inputs(scope.extent, outer) : scope.extent;
+  if (!extent) return {};
+  for_each_node(extent, [&](const ExprNode& n) { symbols_only &= n.op != Op::k_iter; });
+  if (symbols_only) return extent;
   const int64_t most = interval(scope.extent, outer).hi;
   return most >= 1 && most <= kMostPast ? Expr(most) : Expr();
 }

@@ -18,7 +18,7 @@ namespace lathe::ir {
 Status check_launch_scope(const Stmt& scope, const std::vector<const Stmt*>& outer, const Ranges& ranges);
 
 // How many blocks there are along a @grid scope: its extent; where that depends on scopes around it, as in the last of
-// several groups, the most that it is, and blocks past it do nothing. Null: no constant bounds it.
+// several groups, or is read, the most that it is, and blocks past it do nothing. Null: nothing bounds it.
 Expr blocks_along(const Stmt& scope, const Ranges& outer);
 
 // Far above what a GPU has: a bound that moves around the scope make less tight is still one.

@@ -85,21 +85,26 @@ static bool reduces_temporaries(const Kernel& kernel, const Stmt& scope, const S
   });
 }
 
-// The integers whose differences the scope's extent is, from `t` on; null: it is none.
+// The integers whose differences the scope's extent is, from `t` on, or from its first to its second; null: it is none.
 static const ExprNode* first_of(const Expr& extent, const std::string& t) {
   if (extent->op != Op::k_sub) return nullptr;
   const auto loaded = [](const Expr& e) -> const ExprNode* {
     const Expr& inner = e->op == Op::k_cast ? e->args[0] : e;
-    return inner->op == Op::k_load && inner->args.size() == 1 ? inner.get() : nullptr;
+    return inner->op == Op::k_load && (inner->args.size() == 1 || inner->args.size() == 2) ? inner.get() : nullptr;
   };
   const ExprNode *last = loaded(extent->args[0]), *first = loaded(extent->args[1]);
   if (last == nullptr || first == nullptr || last->name != first->name) return nullptr;
-  return equal(first->args[0], iter(t)) && equal(last->args[0], iter(t) + Expr(1)) ? first : nullptr;
+  if (!equal(first->args[0], iter(t))) return nullptr;
+  const bool follows = first->args.size() == 1 ? equal(last->args[0], iter(t) + Expr(1))
+                                               : equal(last->args[0], iter(t)) && is_const_int(first->args[1], 0) &&
+                                                     is_const_int(last->args[1], 1);
+  return follows ? first : nullptr;
 }
 
 // The buffers that each iteration touches in its segment alone: rows of its own, from one integer to the next.
 //
 //   for t < 5: for m < off[t + 1] - off[t]: y[off[t] + m] = ...
+//   for t < B: for m < off[t, 1] - off[t, 0]: y[off[t, 0] + m] = ...
 //
 // Such integers rise: callers are held to it or warned.
 static std::vector<std::string> in_segments(const Stmt& scope) {
@@ -108,7 +113,7 @@ static std::vector<std::string> in_segments(const Stmt& scope) {
     bool own = false;
     for (const Stmt* s : a.scopes) {
       if (first_of(s->extent, scope.iter) == nullptr || a.index.empty()) continue;
-      own = own || equal(a.index[0], s->extent->args[1] + iter(s->iter));
+      own = own || equal(simplify(a.index[0]), simplify(s->extent->args[1] + iter(s->iter)));
     }
     const auto known = apart.try_emplace(a.buffer, own).first;
     known->second = known->second && own;

@@ -53,7 +53,9 @@ static Status create_temporary(TransformResult& result, const Move& move, const 
     return invalid("expected a buffer of any values; a copy of `{}` would not state them", buffer.name);
   LATHE_ASSIGN(const BodySite site, find_body(k, move.options.at("at")));
   // A block of threads of its own stages in what is its own.
-  const bool own = mode == Staging::stage && inside_mark(site.path, Mark::grid);
+  const bool of_block = buffer.place == Place::stack || buffer.place == Place::shared;
+  const bool own =
+      (mode == Staging::stage || (mode == Staging::keep && of_block)) && inside_mark(site.path, Mark::grid);
   if (inside_mark(site.path, Mark::vector) || inside_mark(site.path, Mark::tensor) ||
       inside_mark(site.path, Mark::parallel) || inside_mark(site.path, Mark::block) ||
       (!own && inside_mark(site.path, Mark::grid)))

@@ -220,8 +220,10 @@ static void grow(Kernel& kernel, const ScopeSite& site) {
 static Stmt* copy_of_input(const Kernel& kernel, Stmt& scope) {
   Stmt* s = &scope;
   while (s->kind == Stmt::Kind::scope && s->body.size() == 1) s = &s->body[0];
-  const bool copy = s->kind == Stmt::Kind::assign && s->op == AssignOp::set && s->value->op == Op::k_load;
-  return copy && is_input(kernel.find_buffer(s->value->name)->place) ? s : nullptr;
+  if (s->kind != Stmt::Kind::assign || s->op != AssignOp::set) return nullptr;
+  const Expr* copied = &s->value;
+  while ((*copied)->op == Op::k_cast) copied = &(*copied)->args[0];
+  return (*copied)->op == Op::k_load && is_input(kernel.find_buffer((*copied)->name)->place) ? s : nullptr;
 }
 
 Status apply_pad_scope(TransformResult& result, const Move& move, const TransformParams& params) {

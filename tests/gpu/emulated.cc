@@ -103,6 +103,21 @@ double get(const char* from, ir::DType type) {
   return static_cast<double>(x);
 }
 
+// Memory as the driver gives it: it begins at a multiple of 256 bytes.
+class DeviceBytes {
+ public:
+  DeviceBytes() = default;
+  explicit DeviceBytes(size_t size, char fill) : bytes_(size + kAligned, fill) {}
+  char* data() {
+    const auto at = reinterpret_cast<uintptr_t>(bytes_.data());
+    return bytes_.data() + (kAligned - at % kAligned) % kAligned;
+  }
+
+ private:
+  static constexpr size_t kAligned = 256;
+  std::vector<char> bytes_;
+};
+
 // In which order threads run, and when copies arrive and products are computed.
 struct Way {
   Order order = Order::forward;
@@ -120,7 +135,7 @@ int no_map(void*, int, unsigned, void*, const unsigned long long*, const unsigne
 std::string run(const ir::LaunchKernel& cut, const std::vector<jit::DeviceProgram>& programs,
                 const ir::SymbolValues& symbols, Tensors& tensors, const Way& way, BankCounts* banks = nullptr) {
   const ir::Kernel& k = cut.kernel;
-  std::vector<std::vector<char>> memory;
+  std::vector<DeviceBytes> memory;
   std::vector<std::vector<int64_t>> offsets;
   for (int p = 0; p < k.num_params(); ++p) {
     const ir::Buffer& b = k.buffers[static_cast<size_t>(p)];
@@ -142,7 +157,7 @@ std::string run(const ir::LaunchKernel& cut, const std::vector<jit::DeviceProgra
   for (size_t p = static_cast<size_t>(k.num_params()); p < memory.size(); ++p) {  // what launches hand each other
     int64_t n = ir::dtype_bytes(k.buffers[p].type);
     for (const ir::Expr& d : k.buffers[p].dims) n *= value_of(d, symbols);
-    if (k.buffers[p].place == ir::Place::heap) memory[p].assign(static_cast<size_t>(n + 16), '\xff');
+    if (k.buffers[p].place == ir::Place::heap) memory[p] = DeviceBytes(static_cast<size_t>(n + 16), '\xff');
   }
   for (const ir::Launch& l : cut.launches) {
     EmulatedKernel* kernel = compiled(programs[static_cast<size_t>(l.leaf)]);
@@ -231,8 +246,12 @@ Tensors inputs_of(const ir::Kernel& kernel, const ir::SymbolValues& symbols) {
     const bool is_signed = ir::dtype_kind(b.type) == ir::DTypeKind::kInt;
     if (b.values) {
       const int64_t lo = value_of(b.values.lo, symbols), choices = value_of(b.values.hi, symbols) - lo + 1;
-      for (int64_t i = 0; i < n; ++i) t.data.push_back(static_cast<double>(lo + i * 7 % choices));
-      if (b.name == "offsets") std::sort(t.data.begin(), t.data.end());  // which rise
+      const bool rise = b.name == "offsets", fall = b.name == "lengths";  // of which the first is the largest
+      for (int64_t i = 0; i < n; ++i) {
+        const int64_t choice = rise ? (i * 37 + 5) % choices : i * 7 % choices;
+        t.data.push_back(static_cast<double>(lo + (fall ? choices - 1 - choice : choice)));
+      }
+      if (rise) std::sort(t.data.begin(), t.data.end());
     }
     for (int64_t i = static_cast<int64_t>(t.data.size()); i < n; ++i) {
       const int64_t number = i * 7 % 23 - 11;

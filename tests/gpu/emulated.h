@@ -30,7 +30,7 @@ void emulate(const ir::Kernel& scheduled, const ir::SymbolValues& symbols, Tenso
 // not asked.
 std::string failure_of(const jit::DeviceProgram& program, const ir::Kernel& scheduled, const ir::SymbolValues& symbols,
                        double bound = 1e-5);
-// Conflicts of shared memory in a run.
+// Conflicts of shared memory and sectors of the GPU's in a run.
 BankCounts bank_conflicts(const ir::Kernel& scheduled, const ir::SymbolValues& symbols);
 // Outputs differ from the interpreter's by at most `bound`, relative to the larger of 1 and the value.
 void expect_as_interpreted(const ir::Kernel& scheduled, const ir::SymbolValues& symbols, double bound = 0);

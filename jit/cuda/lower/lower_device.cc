@@ -129,7 +129,7 @@ Result<DeviceProgram> DeviceLowering::run() {
   Grid grid;
   for (;; inner = &inner->body[0]) {
     grid.iters.push_back(inner->iter);
-    grid.along.push_back(ir::blocks_along(*inner, ranges_));
+    grid.along.push_back(along_[grid.along.size()]);
     if (!grid.along.back()) return unsupported("scope {} runs as often as scopes around it say", inner->iter);
     if (!equal(grid.along.back(), inner->extent)) {
       const Expr guard = ir::make(Op::k_lt, {ir::iter(inner->iter), inner->extent});
@@ -411,9 +411,16 @@ Status DeviceLowering::block(const Stmt& s, int64_t threads, List& to) {
 Result<DeviceProgram> lower_device(const ir::Leaf& leaf) {
   if (leaf.kernel.body.size() != 1 || leaf.kernel.body[0].mark != Mark::grid)
     return unsupported("expected one @grid scope");
+  std::vector<Expr> along;  // as the launch has it, which knows nothing of what is taken
+  ir::Ranges ranges(leaf.kernel);
+  for (const Stmt* s = &leaf.kernel.body[0]; s->mark == Mark::grid; s = &s->body[0]) {
+    along.push_back(ir::blocks_along(*s, ranges));
+    ranges.enter(*s);
+    if (s->body.size() != 1) break;
+  }
   const TakenSizes sizes = take_sizes(leaf.kernel);
   LATHE_ASSIGN(const ThreadPlan plan, plan_threads(sizes.kernel));
-  LATHE_ASSIGN(DeviceProgram out, DeviceLowering(sizes.kernel, plan).run());
+  LATHE_ASSIGN(DeviceProgram out, DeviceLowering(sizes.kernel, plan, std::move(along)).run());
   bring_in(sizes, out);
   LATHE_RETURN_IF_ERROR(verify(out).with_context("device program"));
   return out;

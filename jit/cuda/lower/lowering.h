@@ -18,7 +18,9 @@ namespace lathe::jit {
 
 class DeviceLowering {
  public:
-  DeviceLowering(const ir::Kernel& kernel, const ThreadPlan& plan) : kernel_(kernel), plan_(plan), ranges_(kernel) {}
+  // along: blocks of each @grid scope.
+  DeviceLowering(const ir::Kernel& kernel, const ThreadPlan& plan, std::vector<ir::Expr> along)
+      : kernel_(kernel), plan_(plan), along_(std::move(along)), ranges_(kernel) {}
   ir::Result<DeviceProgram> run();
 
  private:
@@ -154,6 +156,7 @@ class DeviceLowering {
 
   const ir::Kernel& kernel_;
   const ThreadPlan& plan_;
+  const std::vector<ir::Expr> along_;
   ir::Ranges ranges_;
   DeviceProgram out_;
   std::map<std::string, DevicePlace> place_of_;              // buffers: space and index

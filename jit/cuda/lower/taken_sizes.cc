@@ -22,9 +22,25 @@ constexpr int64_t kMost = int64_t{1} << 40;
 const ir::ExprNode* taken(const ir::Kernel& kernel, const Expr& e) {
   const bool widened = e->op == Op::k_cast && e->type == ir::DType::i64;
   const Expr& load = widened ? e->args[0] : e;
-  if (load->op != Op::k_load || (!widened && load->type != ir::DType::i64) || load->args.size() != 1) return nullptr;
+  if (load->op != Op::k_load || (!widened && load->type != ir::DType::i64) || load->args.empty()) return nullptr;
   const ir::Buffer& b = *kernel.find_buffer(load->name);
   return b.values.lo && b.values.hi && b.place == ir::Place::in ? load.get() : nullptr;
+}
+
+std::string text_of(const ir::ExprNode& load) {
+  std::string out = load.name;
+  for (const Expr& e : load.args) out += " " + print(e);
+  return out;
+}
+
+// How far the element is from the first one.
+Expr offset_of(const ir::Buffer& b, const std::vector<Expr>& index) {
+  Expr out(0), step(1);
+  for (size_t d = index.size(); d-- > 0;) {
+    out = out + index[d] * (b.strides.empty() ? step : b.strides[d]);
+    step = step * b.dims[d];
+  }
+  return ir::simplify(out);
 }
 
 Expr renamed(const Expr& e, const std::set<std::string>& names) {
@@ -59,13 +75,15 @@ TakenSizes take_sizes(const ir::Kernel& leaf) {
       const ir::ExprNode* load = taken(leaf, e);
       if (load == nullptr) return {};
       bool of_block = true;
-      ir::for_each_node(load->args[0], [&](const ir::ExprNode& n) {
-        of_block = of_block && n.op != Op::k_load && (n.op != Op::k_iter || grid.count(n.name) != 0);
-      });
-      const std::string text = fmt::format("{} {}", load->name, print(load->args[0]));
+      for (const Expr& i : load->args) {
+        ir::for_each_node(i, [&](const ir::ExprNode& n) {
+          of_block = of_block && n.op != Op::k_load && (n.op != Op::k_iter || grid.count(n.name) != 0);
+        });
+      }
+      const std::string text = text_of(*load);
       if (!of_block || names.count(text) != 0) return {};
       names[text] = fmt::format("g{}", out.takes.size());
-      out.takes.push_back({names[text], load->name, load->args[0]});
+      out.takes.push_back({names[text], load->name, load->args});
       return {};
     });
   });
@@ -73,7 +91,7 @@ TakenSizes take_sizes(const ir::Kernel& leaf) {
   ir::rewrite_exprs(out.kernel.body, [&](const Expr& e) -> Expr {
     const ir::ExprNode* load = taken(leaf, e);
     if (load == nullptr) return {};
-    const auto known = names.find(fmt::format("{} {}", load->name, print(load->args[0])));
+    const auto known = names.find(text_of(*load));
     return known == names.end() ? Expr() : ir::symbol(known->second);
   });
   const ir::Ranges ranges(leaf);
@@ -102,8 +120,7 @@ void bring_in(const TakenSizes& sizes, DeviceProgram& program) {
     s.name = t.name;
     s.integer = b.values.lo;
     s.step = b.values.hi;
-    s.places = {{DevicePlace::Space::param, static_cast<int>(param - program.params.begin()), t.index}};
-    if (!b.strides.empty()) s.places[0].offset = ir::simplify(t.index * b.strides[0]);
+    s.places = {{DevicePlace::Space::param, static_cast<int>(param - program.params.begin()), offset_of(b, t.index)}};
     takes.push_back(std::move(s));
   }
   // Behind the numbers of the block.

@@ -12,7 +12,7 @@ namespace lathe::jit {
 struct TakenSizes {
   struct Take {
     std::string name, buffer;
-    ir::Expr index;  // of @grid iterators
+    std::vector<ir::Expr> index;  // of @grid iterators
   };
   ir::Kernel kernel;  // the leaf, with symbols in their places
   std::vector<Take> takes;

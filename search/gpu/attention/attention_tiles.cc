@@ -2,6 +2,7 @@
 #include "search/gpu/attention/attention_tiles.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "ir/analysis/analysis.h"
 #include "search/gpu/tile_rounds.h"
@@ -31,9 +32,13 @@ struct Work {
   int64_t group = 1;                     // heads that share keys
   int64_t most_keys = 1;                 // that any call has
   int64_t depth = 1, columns = 1;
-  bool masked = false;  // scores have a mask added to them
+  bool masked = false;                 // scores have a mask added to them
+  double element = 2;                  // bytes of keys and values
+  double sequences = 0, all_rows = 0;  // of unequal lengths; 0: their lengths are equal
   // Bytes of keys and values that are read once.
-  double bytes() const { return heads / static_cast<double>(group) * keys * static_cast<double>(depth + columns) * 2; }
+  double bytes() const {
+    return heads / static_cast<double>(group) * keys * static_cast<double>(depth + columns) * element;
+  }
 };
 
 Work work_of(const Kernel& kernel, const AttentionParts& p, const SymbolValues& sizes) {
@@ -43,6 +48,11 @@ Work work_of(const Kernel& kernel, const AttentionParts& p, const SymbolValues& 
   Work w;
   for (const Stmt* t : p.heads) w.heads *= at(t->extent);
   w.rows = at(p.row->extent);
+  if (!p.clear.empty()) {  // as if they were equal
+    w.sequences = at(p.heads.front()->extent);
+    w.all_rows = at(kernel.find_buffer("q")->dims[0]);
+    w.rows = std::ceil(w.all_rows / w.sequences);
+  }
   const Expr& room = kernel.find_buffer(p.powered())->dims.back();
   w.keys = at(room);
   if (uses(p.scores->extent, p.row->iter)) w.keys = std::max(w.keys - w.rows / 2, 1.0);
@@ -53,6 +63,7 @@ Work work_of(const Kernel& kernel, const AttentionParts& p, const SymbolValues& 
   w.most_keys = most_keys_seen(kernel, p);
   w.depth = p.depth->extent->ival;
   w.columns = p.columns->extent->ival;
+  w.element = dtype_bytes(kernel.find_buffer("k")->type);
   return w;
 }
 
@@ -62,12 +73,26 @@ double merge_cycles(const Work& w, int64_t parts) {
   return kLaunch + 2 * w.heads * w.rows * static_cast<double>(parts * (w.columns + 2)) * 4 / kL2Bytes;
 }
 
+// Of blocks that find that their sequence has no such tile: each sequence has as many as all rows together.
+double idle_cycles(const AttentionTile& t, const Work& w, const GpuTarget& gpu, int64_t busy) {
+  constexpr double kBlock = 60;  // of a multiprocessor that runs many
+  if (w.sequences == 0) return 0;
+  const double heads = w.heads / w.sequences, along = t.heads ? w.all_rows / static_cast<double>(w.group) *
+                                                                    static_cast<double>(ceil_div(w.group, t.rows))
+                                                              : std::ceil(w.all_rows / static_cast<double>(t.rows));
+  const double idle = std::max(w.sequences * heads * along - static_cast<double>(busy), 0.0);
+  return idle * kBlock / std::max(gpu.multiprocessors, 1);
+}
+
 double cycles(const AttentionTile& t, const Work& w, const GpuTarget& gpu) {
   constexpr double kProducts = 1024, kSharedCycle = 128, kIssue = 4;  // of a multiprocessor in a cycle
   const double element = t.split ? 20 : 12;                           // instructions for a score
   const double sums = static_cast<double>(w.columns) * (t.split ? 3 : 1), factors = static_cast<double>(w.depth) + sums;
   const auto keys = static_cast<double>(t.keys), rows = static_cast<double>(t.rows),
              line = static_cast<double>(w.depth + w.columns), warps = rows / kSquare;
+  // What makes numbers of bytes.
+  constexpr double kMade = 2.5;  // instructions of a thread for each
+  const double made = w.element < 2 ? keys * line * kMade / 32 / kIssue : 0;
   const double products = rows * keys * factors / kProducts, shared = (warps + 1) * keys * line * 2 / kSharedCycle;
   const double of_warp = keys * factors / 128 + keys * line / 256 + keys / 2 * element +
                          static_cast<double>(w.columns) / 2 + keys * line / 8 / rows * 2;
@@ -83,13 +108,13 @@ double cycles(const AttentionTile& t, const Work& w, const GpuTarget& gpu) {
   work.registers = registers(t, w.depth, w.columns, w.masked);
   work.shared = shared_bytes(t, w.depth, w.columns);
   work.stages = t.stages;
-  work.step = std::max({products, shared, warps * of_warp / kIssue});
+  work.step = std::max({products, shared, warps * of_warp / kIssue + made});
   work.rest = rows * line / 16;
   work.chain = line / kSquare * 20 + 400;
   const double busy = busy_cycles(work, gpu);
-  const double read = static_cast<double>(work.tiles * work.steps) * keys * line * 2;
+  const double read = static_cast<double>(work.tiles * work.steps) * keys * line * w.element;
   return std::max({busy, w.bytes() / kMemoryBytes, read / kL2Bytes}) + kWorth * busy +
-         (t.part > 0 ? merge_cycles(w, parts) : 0);
+         idle_cycles(t, w, gpu, work.tiles) + (t.part > 0 ? merge_cycles(w, parts) : 0);
 }
 // Of blocks of 128 threads that do without them, for a query of each of some heads (attention_schedule.h).
 double cycles_without(const Work& w, const GpuTarget& gpu) {
@@ -139,7 +164,7 @@ Result<std::vector<AttentionTile>> attention_tiles_of(const GeneralKernel& gener
                                                       const GpuTarget& target, uint32_t allowed) {
   LATHE_ASSIGN(const AttentionParts p, tensor_parts(general));
   const bool split = (allowed & kBf16Dots) == 0;
-  if (split && general.kernel.find_buffer("v")->type != DType::bf16)
+  if (split && general.kernel.find_buffer("q")->type != DType::bf16)
     return unsupported("weights of {} may not be rounded to f16", general.kernel.name);
   const Work work = work_of(general.kernel, p, sizes);
   const double without = cycles_without(work, target);

@@ -17,9 +17,18 @@ namespace {
 
 constexpr int64_t kHalves = 8;  // elements of 2 bytes in an access of 16
 constexpr int64_t kSquare = 16, kColumns = 8, kLaneRows = 8, kLaneColumns = 2;
-constexpr int64_t kMostKept = 128;  // depth of queries that stay in registers
 constexpr int64_t kMostCopies = 4;  // of a thread, at a time
-constexpr int64_t kWarp = 32, kMergeThreads = 64;
+constexpr int64_t kWarp = 32, kMergeThreads = 64, kClearThreads = 128;
+
+// That of keys or of values, which multiplies what the statement updates.
+Expr load_of_scale(const Stmt& s) {
+  Expr out;
+  for_each_node(s.value, [&](const ExprNode& e) {
+    const bool scale = e.op == Op::k_load && (e.name == "ks" || e.name == "vs" || e.name == "kst" || e.name == "vst");
+    if (scale) out = load(e.name, e.args, e.type);
+  });
+  return out;
+}
 
 class Writer {
  public:
@@ -33,7 +42,9 @@ class Writer {
     if (t_.split) list_.knob("split", 1);
     if (t_.heads) list_.knob("heads", 1);
     if (t_.part > 0) list_.knob("part", t_.part);
+    if (bytes()) narrow();
     if (!t_.split) list_.move("round_to_{} {} {}", dtype_name(type()), p_.powered(), j2());
+    if (ragged()) sequences();
     tiles();
     blocks();
     stage();
@@ -42,7 +53,10 @@ class Writer {
     places();
     pad();
     if (mask_ && mask_has_rows()) lanes("mask_f_0", {"mask_f_1"}, "exact", true);
-    if (mask_ && !mask_has_rows()) list_.move("parallelize_block mask_f_0");
+    if (mask_ && !mask_has_rows()) line("mask_f_0");
+    for (const char* scales : {"ks_f_0", "vs_f_0"}) {
+      if (bytes()) line(scales);
+    }
     lanes("ir", {b_ + "_zn"}, "exact");
     lanes("irb", {j()}, "exact");
     lanes("irs", {"jm", b_ + "_rn", j1()}, "exact");
@@ -72,13 +86,41 @@ class Writer {
   const std::string& d() const { return p_.depth->iter; }
   int64_t depth() const { return p_.depth->extent->ival; }
   int64_t columns() const { return p_.columns->extent->ival; }
-  DType type() const { return kernel_.find_buffer("v")->type; }
+  DType type() const { return kernel_.find_buffer("q")->type; }
+  // Keys and values of i8, which their copies make numbers of the type of queries.
+  bool bytes() const { return are_bytes(kernel_); }
+  std::string copied(const Expr& load) const { return load->name + (bytes() ? "_h" : ""); }
+  void narrow() {
+    for (const Expr& load : {load_of_keys(p_), load_of_values(p_)}) {
+      const AttentionParts::Copy* c = copy_of(p_, load);
+      const std::string& scope = (c->depth != nullptr ? c->depth : c->keys)->iter;
+      list_.move("narrow_temporary {} {} {} type={}", load->name, copied(load), scope, dtype_name(type()));
+    }
+  }
+  // Of keys and of values, in shared memory.
+  void stage_scales() {
+    for (const auto& [statement, name] : {std::pair{&p_.scores->body[2], "ks_f"}, {&p_.powers->body[2], "vs_f"}}) {
+      const Expr load = load_of_scale(*statement);
+      list_.move("create_temporary {} {} at={} mode=stage", load->name, name, b_);
+    }
+  }
   std::vector<const char*> parts_of_weights() const {
     return t_.split ? std::vector{"p", "p1", "p2"} : std::vector{"p"};
   }
   // The scope of rows with their results.
   const char* results() const { return t_.heads ? "irx" : "ire"; }
   bool keeps_queries() const { return search::keeps_queries(depth()); }
+  bool ragged() const { return !p_.clear.empty(); }
+
+  // Results of rows that belong to no sequence; sequences are independent while their rows are said plainly.
+  void sequences() {
+    const std::string &rows = p_.clear[0]->iter, &heads = p_.clear[1]->iter, &line = p_.clear[2]->iter;
+    list_.move("deal_scope {} {} as zt,zi", line, kClearThreads);
+    list_.move("parallelize_grid {}", rows);
+    list_.move("parallelize_grid {}", heads);
+    list_.move("parallelize_block zt");
+    list_.move("parallelize_grid {}", p_.heads.front()->iter);
+  }
 
   // Tiles of queries, or of the heads that share keys: ib; parts of their keys: kpg.
   void tiles() {
@@ -103,7 +145,7 @@ class Writer {
     } else {
       list_.move("tile_scope {} {} tail=mask as ib,ir", i, t_.rows);
     }
-    grid_.push_back("ib");
+    grid_.emplace_back("ib");
     if (t_.part == 0) return;
     list_.move("split_scope ir after=0 as ir_m");
     for (size_t t = grid_.size(); t-- > 0;)  // copies of a sequence stand first in it
@@ -127,18 +169,29 @@ class Writer {
     if (keeps_queries()) list_.move("create_temporary q q_f at={} mode=stage", at_);
     list_.move("create_temporary q q_s at={} mode=stage", at_);
     if (mask_) list_.move("create_temporary {} mask_f at={} mode=stage", mask_->name, b_);
-    list_.move("create_temporary {} k_s at={} mode=stage", load_of_keys(p_)->name, b_);
-    list_.move("create_temporary {} v_s at={} mode=stage", load_of_values(p_)->name, b_);
-    for (const AttentionParts::Copy& c : p_.copies) list_.move("inline_temporary {}", c.one().target);
+    list_.move("create_temporary {} k_s at={} mode=stage", copied(load_of_keys(p_)), b_);
+    list_.move("create_temporary {} v_s at={} mode=stage", copied(load_of_values(p_)), b_);
+    if (bytes()) stage_scales();
+    for (const AttentionParts::Copy& c : p_.copies) {
+      const bool narrowed = bytes() && (&c == copy_of(p_, load_of_keys(p_)) || &c == copy_of(p_, load_of_values(p_)));
+      list_.move("inline_temporary {}{}", c.one().target, narrowed ? "_h" : "");
+    }
     if (keeps_queries()) list_.move("move_to_register q_f {}", at_);
-    list_.move("move_to_stack q_s {}", at_);
-    if (mask_) list_.move("move_to_stack mask_f {}", b_);
-    list_.move("move_to_stack k_s {}", b_);
-    list_.move("move_to_stack v_s {}", b_);
-    for (const std::string& t : grid_) list_.move("parallelize_grid {}", t);
+    std::vector<std::string> of_block = {"k_s", "v_s"};
+    if (mask_) of_block.emplace_back("mask_f");
+    if (bytes()) of_block.insert(of_block.end(), {"ks_f", "vs_f"});
+    if (!ragged()) {  // in a grid they are there already
+      list_.move("move_to_stack q_s {}", at_);
+      for (const std::string& name : of_block) list_.move("move_to_stack {} {}", name, b_);
+    }
+    for (const std::string& t : grid_) {
+      if (!ragged() || t != p_.heads.front()->iter) list_.move("parallelize_grid {}", t);
+    }
     list_.move("move_to_shared q_s {}", at_);
     list_.move("move_to_shared k_s {}", b_);
     list_.move("move_to_shared v_s {}", b_);
+    if (bytes()) list_.move("move_to_shared ks_f {}", b_);
+    if (bytes()) list_.move("move_to_shared vs_f {}", b_);
     if (mask_) list_.move("move_to_{} mask_f {}", mask_has_rows() ? "register" : "shared", b_);
     // Eight lines lie in different banks.
     for (const auto& [name, line] : {std::pair{"q_s", depth()}, {"k_s", depth()}, {"v_s", columns()}}) {
@@ -164,6 +217,9 @@ class Writer {
     for (const std::string& name : {p_.products(), p_.powered()}) list_.move("move_to_register {} {}", name, b_);
     for (const char* copy : {"k_s_0", "v_s_0"}) pad_scope(copy, " reads=last");
     if (mask_) pad_scope(mask_has_rows() ? "mask_f_1" : "mask_f_0", " reads=last");
+    for (const char* scales : {"ks_f_0", "vs_f_0"}) {
+      if (bytes()) pad_scope(scales, " reads=last");
+    }
     pad_scope(j());
     // Blocks that are whole have nothing to be masked.
     if (!list_.is_constant("jm")) list_.move("mask_softmax jm {} {}", j1(), j2());
@@ -206,6 +262,13 @@ class Writer {
     if (how.find("size=") != std::string::npos || !list_.is_constant(scope)) list_.move("pad_scope {}{}", scope, how);
   }
 
+  // One element of each key: the threads take them in turn where keys are more than these.
+  void line(const std::string& scope) {
+    if (t_.keys <= t_.threads()) return list_.move("parallelize_block {}", scope);
+    list_.move("tile_scope {0} {1} tail=mask as {0}i,{0}t", scope, t_.threads());
+    list_.move("parallelize_block {}t", scope);
+    list_.move("unroll_scope {}i", scope);
+  }
   // copies: of the last element, perhaps, which no vector of neighbours is.
   // for rows: {..; for columns}  ->  for warps: for rows and lanes: {..; for lanes: for columns}
   void lanes(const std::string& rows, const std::vector<std::string>& inner, const char* tail, bool copies = false) {
@@ -298,6 +361,11 @@ class Writer {
                   down = std::clamp<int64_t>(t_.threads() / across, whole ? 1 : kLaneRows, lines);
     list_.move("tile_scope {0}_1 {1} tail=mask as {0}_1c,{0}_1v", name, kHalves);
     list_.move("tile_scope {0}_0 {1} tail=mask as {0}_0r,{0}_0t", name, down);
+    // What is made of bytes is stored 16 bytes at once as well.
+    const bool made = bytes() && name != "q_s";
+    if (made) list_.move("keep_result {0} {0}_r at={0}_1c", name);
+    if (made) list_.move("move_to_register {0}_r {0}_1c", name);
+    if (made) list_.move("vectorize_scope {0}_r_0", name);
     if (whole) {
       list_.move("parallelize_block {}_0t", name);
       list_.move("parallelize_block {}_1c", name);
@@ -342,85 +410,7 @@ class Writer {
   const std::string b_ = "kb";
 };
 
-constexpr int64_t kMostLine = 256;
-constexpr int64_t kStaticBytes = 48 * 1024, kMostBytes = 227 * 1024;  // of shared memory: of any GPU, of some
-
 }  // namespace
-
-bool keeps_queries(int64_t depth) { return depth <= kMostKept; }
-
-Expr load_of_mask(const Kernel& kernel, const AttentionParts& p) {
-  Expr out;
-  for_each_node(p.scores->body[2].value, [&](const ExprNode& e) {
-    const Buffer* b = e.op == Op::k_load && is_float(e.type) ? kernel.find_buffer(e.name) : nullptr;
-    if (b != nullptr && is_param(b->place)) out = load(e.name, e.args, e.type);
-  });
-  return out;
-}
-
-Result<AttentionParts> tensor_parts(const GeneralKernel& general) {
-  const Kernel& k = general.kernel;
-  AttentionParts p = attention_parts(k);
-  const auto no = [&](const char* why) { return unsupported("{} is no attention for tensor cores: {}", k.name, why); };
-  if (!p || p.heads.empty()) return no("expected its loops");
-  if (!is_const_int(p.columns->extent) || !is_const_int(p.depth->extent))
-    return no("expected a depth and columns that do not vary");
-  for (const Stmt* line : {p.depth, p.columns}) {
-    if (line->extent->ival % kSquare != 0 || line->extent->ival < kSquare || line->extent->ival > kMostLine)
-      return no("expected a depth and columns of whole squares, up to 256");
-  }
-  const Buffer *q = k.find_buffer("q"), *key = k.find_buffer("k"), *v = k.find_buffer("v");
-  const bool halves = q != nullptr && key != nullptr && v != nullptr && dtype_bytes(q->type) == 2 &&
-                      is_float(q->type) && key->type == q->type && v->type == q->type;
-  if (!halves) return no("expected queries, keys and values of bf16, or of f16");
-  if (!p.clear.empty()) return no("expected sequences of equal lengths");
-  const Expr mask = load_of_mask(k, p);
-  const std::string& key_of = p.scores->iter;
-  const auto of_keys = [&](const Expr& e) { return uses(e, key_of); };
-  const bool flat = !mask || (std::count_if(mask->args.begin(), mask->args.end(), of_keys) == 1 &&
-                              !uses(simplify(mask->args.back() - iter(key_of)), key_of));
-  if (!flat) return no("expected a mask whose last dimension is keys");
-  return p;
-}
-
-int64_t shared_bytes(const AttentionTile& t, int64_t depth, int64_t columns) {
-  return 2 * ((t.rows + t.stages * t.keys) * (depth + kHalves) + t.stages * t.keys * (columns + kHalves));
-}
-
-static Status check_tile(const AttentionTile& t, int64_t depth, int64_t columns) {
-  if (t.rows < kSquare || t.rows % kSquare != 0 || t.threads() > kMaxBlockThreads)
-    return invalid("{} queries of a block, expected a multiple of {} of at most {} threads", t.rows, kSquare,
-                   kMaxBlockThreads);
-  if (t.keys < kSquare || t.keys % kSquare != 0)
-    return invalid("{} keys of a block, expected a multiple of {}", t.keys, kSquare);
-  if (t.stages < 1 || t.stages > 4) return invalid("{} stages, expected 1..4", t.stages);
-  if (t.part < 0 || t.part % t.keys != 0)
-    return invalid("parts of {} keys, expected whole blocks of {}", t.part, t.keys);
-  // Of a loop that runs once at most accesses are not proven to stay inside of operands.
-  if (t.part > 0 && t.part / t.keys <= t.stages)
-    return invalid("parts of {} blocks of keys in {} stages, expected more blocks than stages", t.part / t.keys,
-                   t.stages);
-  if (t.part > 0 && !t.heads) return invalid("parts of {} keys of queries, expected those of heads", t.part);
-  const int64_t bytes = shared_bytes(t, depth, columns), most = t.stages == 1 ? kStaticBytes : kMostBytes;
-  if (bytes > most) return invalid("{} bytes of shared memory, expected at most {}", bytes, most);
-  return {};
-}
-
-Status check_tile(const AttentionTile& tile, const Kernel& kernel, const AttentionParts& p) {
-  LATHE_RETURN_IF_ERROR(check_tile(tile, p.depth->extent->ival, p.columns->extent->ival));
-  if (tile.split && kernel.find_buffer("v")->type != DType::bf16)
-    return unsupported("weights of values that are not bf16 in three numbers");
-  if (tile.heads && heads_of_group(p) == 1) return unsupported("tiles of heads, each of which has keys of its own");
-  const int64_t most = most_keys_seen(kernel, p);
-  const Expr& first = p.scores->body[0].index.back();
-  const int64_t seen = most + (!tile.heads && uses(first, p.row->iter) ? tile.rows - 1 : 0);
-  // The same of a loop over a window: its blocks are few in any call.
-  if (!from_first(p) && seen <= tile.keys * tile.stages)
-    return unsupported("blocks of {} keys in {} stages, where a tile sees at most {}", tile.keys, tile.stages, seen);
-  if (tile.part > 0 && tile.part >= most)
-    return unsupported("parts of {} keys, of which a query sees at most {}", tile.part, most);
-  return {};
-}
 
 Result<Scheduled> tensor_attention(const GeneralKernel& general, const AttentionTile& tile) {
   LATHE_ASSIGN(const AttentionParts p, tensor_parts(general));

@@ -43,6 +43,8 @@ bool keeps_queries(int64_t depth);
 
 // Its loops. UNSUPPORTED: it is no attention, or a form that tensor cores do not take.
 ir::Result<AttentionParts> tensor_parts(const GeneralKernel& general);
+// Whether keys and values are i8, with a scale of each.
+bool are_bytes(const ir::Kernel& kernel);
 // Of the mask that is added to scores; null: there is none.
 ir::Expr load_of_mask(const ir::Kernel& kernel, const AttentionParts& p);
 // INVALID, naming the rule: whole warps, squares of 16 x 16, shared memory of some GPU, parts of heads alone.

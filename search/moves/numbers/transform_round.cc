@@ -5,6 +5,7 @@
 //   for j: o += s[j] * f32(v[j])   ->   for j: o += f32(bf16(s[j])) * f32(v[j])
 //   for i: s[i] = e; for j: o += f32(bf16(s[j])) * f32(v[j])   ->
 //     for i: s[i] = e, t[i] = bf16(s[i]); for j: o += f32(t[j]) * f32(v[j])
+//   for i: s[i] = f32(b[i]); for j: f(s[j])   ->   for i: t[i] = bf16(f32(b[i])); for j: f(f32(t[j])), of bytes b
 #include <algorithm>
 
 #include "ir/core/names.h"
@@ -53,16 +54,31 @@ bool writes(const std::vector<Stmt>& body, const std::string& buffer) {
   return std::any_of(all.begin(), all.end(), [](const Access& a) { return a.write; });
 }
 
-// The statement of the scope that gives the buffer its values, once; -1: there is none, or there are several.
+bool same_cell(const std::vector<Expr>& a, const std::vector<Expr>& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const Expr& x, const Expr& y) { return equal(x, y); });
+}
+
+// The last of the scope's plain assignments that give one cell of the buffer its value; -1: there is none, or there are
+// other writes.
 std::ptrdiff_t only_write(const Stmt& scope, const std::string& buffer) {
-  std::ptrdiff_t out = -1;
+  std::ptrdiff_t out = -1, count = 0;
   for (size_t i = 0; i < scope.body.size(); ++i) {
     const Stmt& s = scope.body[i];
-    if (s.kind == Stmt::Kind::assign && s.target == buffer) out = static_cast<std::ptrdiff_t>(i);
+    if (s.kind != Stmt::Kind::assign || s.target != buffer) continue;
+    if (s.op != AssignOp::set || (out >= 0 && !same_cell(s.index, scope.body[static_cast<size_t>(out)].index)))
+      return -1;
+    out = static_cast<std::ptrdiff_t>(i);
+    ++count;
   }
   const std::vector<Access> all = collect_accesses(scope.body, {}, &buffer);
-  const bool once = std::count_if(all.begin(), all.end(), [](const Access& a) { return a.write; }) == 1;
-  return once && out >= 0 && scope.body[static_cast<size_t>(out)].op == AssignOp::set ? out : -1;
+  return std::count_if(all.begin(), all.end(), [](const Access& a) { return a.write; }) == count ? out : -1;
+}
+
+// f32 of an integer of 8 bits, which bf16 and f16 have as well.
+bool is_small_integer(const Expr& e) {
+  const Expr* from = &e;
+  while ((*from)->op == Op::k_cast) from = &(*from)->args[0];
+  return e->op == Op::k_cast && (*from)->op == Op::k_load && ((*from)->type == DType::i8 || (*from)->type == DType::u8);
 }
 
 Status round_to(TransformResult& result, const Move& move, DType type) {
@@ -114,17 +130,15 @@ bool used_at_once(const Kernel& k, const ScopeSite& site, size_t number, const s
   const std::vector<Stmt>& body = site.scope().body;
   const Stmt& write = body[number];
   const std::string& name = write.target;
-  const auto same_cell = [&](const Expr& value) {
+  const auto of_cell = [&](const Expr& value) {
     bool same = true;
     for_each_node(value, [&](const ExprNode& n) {
-      if (n.op == Op::k_load && n.name == name)
-        same = same && std::equal(n.args.begin(), n.args.end(), write.index.begin(),
-                                  [](const Expr& a, const Expr& b) { return equal(a, b); });
+      if (n.op == Op::k_load && n.name == name) same = same && same_cell(n.args, write.index);
     });
     return same;
   };
   for (size_t s = 0; s < body.size(); ++s) {
-    if (body[s].kind != Stmt::Kind::assign || (s >= number && !same_cell(body[s].value))) return false;
+    if (body[s].kind != Stmt::Kind::assign || (s >= number && !of_cell(body[s].value))) return false;
     if (s > number && uses(write.value, body[s].target)) return false;
   }
   return collect_accesses(later, {}, &name).empty() && lives_inside(k, name, site.outer, nullptr);
@@ -144,14 +158,30 @@ Status apply_narrow_temporary(TransformResult& result, const Move& move, const T
   if (write < 0) return invalid("expected `{}` to hold one plain assignment of `{}`", scope.iter, name);
   if (!buffer.layout.empty() || !buffer.padding.empty()) return invalid("expected `{}` to lie plainly", name);
 
-  // Where the body around comes to the scope, `name` has its last value.
-  const std::vector<Stmt>& around = *site.siblings;
-  const std::vector<Stmt> later(around.begin() + static_cast<std::ptrdiff_t>(site.index) + 1, around.end());
-  LATHE_RETURN_IF_ERROR(legality.require(1, !writes(later, name)));
   Buffer narrow;
   narrow.name = move.args[1];
   narrow.place = Place::heap;
   narrow.dims = buffer.dims;
+  if (const auto type = move.options.find("type"); type != move.options.end()) {
+    narrow.type = type->second == "f16" ? DType::f16 : DType::bf16;
+    if (type->second != dtype_name(narrow.type)) return invalid("expected type=bf16 or f16, got `{}`", type->second);
+    const auto number = static_cast<size_t>(write);
+    const std::vector<Access> all = collect_accesses(k.body, {}, &name);
+    const auto written = std::count_if(all.begin(), all.end(), [](const Access& a) { return a.write; });
+    LATHE_RETURN_IF_ERROR(legality.require(2, written == 1 && is_small_integer(scope.body[number].value)));
+    scope.body[number].target = narrow.name;
+    scope.body[number].value = cast(narrow.type, scope.body[number].value);
+    rewrite_exprs(k.body, [&](const Expr& e) -> Expr {
+      return is_load_of(e, name) ? cast(DType::f32, load(narrow.name, e->args, narrow.type)) : Expr();
+    });
+    k.buffers.push_back(narrow);
+    return {};
+  }
+
+  // Where the body around comes to the scope, `name` has its last value.
+  const std::vector<Stmt>& around = *site.siblings;
+  const std::vector<Stmt> later(around.begin() + static_cast<std::ptrdiff_t>(site.index) + 1, around.end());
+  LATHE_RETURN_IF_ERROR(legality.require(1, !writes(later, name)));
   bool any = false, alike = true;
   rewrite_exprs(k.body, [&](const Expr& e) -> Expr {
     if (!is_rounded(e, name)) return {};
@@ -191,9 +221,15 @@ std::vector<Move> propose_narrow_temporary(const Kernel& kernel) {
               n.op == Op::k_cast && (n.type == DType::bf16 || n.type == DType::f16) && is_load_of(n.args[0], b.name);
         });
     });
-    if (is_param(b.place) || !rounded) continue;
-    for (const std::string& scope : plain_scopes(kernel))
-      out.push_back({"narrow_temporary", {b.name, Names(kernel).fresh(b.name + "n"), scope}, {}, {}});
+    if (is_param(b.place)) continue;
+    const std::string name = Names(kernel).fresh(b.name + "n");
+    for (const std::string& scope : plain_scopes(kernel)) {
+      if (rounded) out.push_back({"narrow_temporary", {b.name, name, scope}, {}, {}});
+      const Stmt& s = *find_scope(kernel, scope);
+      const std::ptrdiff_t write = only_write(s, b.name);
+      if (write >= 0 && is_small_integer(s.body[static_cast<size_t>(write)].value))
+        out.push_back({"narrow_temporary", {b.name, name, scope}, {{"type", "bf16"}}, {}});
+    }
   }
   return out;
 }

@@ -7,6 +7,7 @@
 #include "search/cut/safe_kernel.h"
 #include "search/gpu/attention/attention_tiles.h"
 #include "search/gpu/choice/device_candidates.h"
+#include "tests/gpu/attention/attention_ops.h"
 #include "tests/gpu/attention/tensor_attentions.h"
 
 namespace lathe::search {
@@ -88,6 +89,30 @@ TEST(AttentionChoice, MasksAndWindows) {
   }
   // A window smaller than the least tile has a Schedule, too.
   EXPECT_EQ(best({"bf16", 32, 8, 128, 128, true, 9}, {32, 1, 8192}).knobs.count("heads"), 0u);
+}
+
+// Bytes and unequal sequences have tiles where equal ones of halves have.
+TEST(AttentionChoice, BytesAndUnequalSequences) {
+  const auto best_of = [&](const test::AttentionOp& op, const SymbolValues& symbols, uint32_t allowed) {
+    const GeneralKernel general = general_kernel(kernel_of_op(op));
+    const auto made = device_schedule(general, test::sizes_of(general, symbols), gpu("h200"), allowed);
+    EXPECT_TRUE(made.ok()) << made.status().to_string();
+    return made.ok() ? made->schedule : Schedule{};
+  };
+  const auto cache = [](int64_t b, int64_t s, int64_t t) { return SymbolValues{{"B", b}, {"S", s}, {"T", t}}; };
+  const auto rows = [](int64_t b, int64_t r, int64_t keys) {
+    return SymbolValues{{"B", b}, {"R", r}, {"P", 1}, {"N", keys / 16}};
+  };
+  for (const uint32_t allowed : {0u, uint32_t{ir::kBf16Dots}}) {
+    const test::AttentionOp bytes = {.heads = 32, .kept = 8, .depth = 128, .columns = 128, .bytes = true};
+    EXPECT_EQ(best_of(bytes, cache(2, 2048, 4096), allowed).recipe, "tensor_attention.1");
+    EXPECT_EQ(best_of(bytes, cache(32, 1, 8192), allowed).knobs.at("heads"), 1);
+    const test::AttentionOp ragged = {.op = "ragged_attention", .heads = 32, .kept = 8, .depth = 128, .columns = 128};
+    const Schedule prompts = best_of(ragged, rows(4, 4096, 4096), allowed);
+    EXPECT_EQ(prompts.recipe, "tensor_attention.1");
+    EXPECT_EQ(prompts.knobs.count("heads"), 0u);
+    EXPECT_EQ(best_of(ragged, rows(32, 32, 8192), allowed).knobs.at("heads"), 1);
+  }
 }
 
 // The Schedule is proven safe, and each of its launches becomes a device program.

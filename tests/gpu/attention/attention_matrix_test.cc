@@ -4,35 +4,15 @@
 #include <gtest/gtest.h>
 
 #include "ir/analysis/analysis.h"
-#include "ops/graph.h"
-#include "ops/lower.h"
 #include "search/cut/launch_cut.h"
 #include "search/gpu/attention/attention_schedule.h"
 #include "tests/gpu/attention/attention_kernels.h"
+#include "tests/gpu/attention/attention_ops.h"
 #include "tests/gpu/chains.h"
 #include "tests/gpu/counted_kernels.h"
 
 namespace lathe::test {
 namespace {
-
-// Keys and values of one byte, in caches or in pages of 16.
-ir::Kernel attention_of_bytes(int64_t heads, int64_t kept, int64_t depth, bool pages) {
-  ops::Graph g;
-  const ops::DimDesc b = ops::symbol_dim("B", 0, 64), t = pages ? ops::fixed_dim(16) : ops::symbol_dim("T", 0, 8192),
-                     of = pages ? ops::symbol_dim("P", 0, 4096) : b;
-  const auto tensor = [&](const char* name, std::vector<ops::DimDesc> dims, ir::DType type) {
-    return ops::add_tensor(g, name, std::move(dims), false, type);
-  };
-  const ops::DimDesc h = ops::fixed_dim(heads), k = ops::fixed_dim(kept), d = ops::fixed_dim(depth);
-  std::vector<int> in = {tensor("q", {b, h, ops::symbol_dim("S", 0, 4096), d}, ir::DType::bf16)};
-  for (const char* name : {"k", "v"}) in.push_back(tensor(name, {of, k, t, d}, ir::DType::i8));
-  in.push_back(tensor("lengths", {b}, ir::DType::i32));
-  if (pages) in.push_back(tensor("pages", {b, ops::symbol_dim("N", 0, 512)}, ir::DType::i64));
-  for (const char* name : {"ks", "vs"}) in.push_back(tensor(name, {of, k, t}, ir::DType::f32));
-  const char* op = pages ? "paged_attention" : "cached_attention";
-  g.outputs = {ops::add_node(g, op, in, "y", {{"causal", true}, {"scales", true}})};
-  return ops::lower(ops::finish(g).value()).value().kernels[0].kernel;
-}
 
 class AttentionMatrix : public CountedKernels<testing::TestWithParam<const char*>> {
  protected:
@@ -71,7 +51,13 @@ TEST_P(AttentionMatrix, CompilesWithoutSpills) {
 TEST_P(AttentionMatrix, KeysOfBytes) {
   for (const auto& [heads, kept, depth, pages] :
        {std::tuple<int64_t, int64_t, int64_t, bool>{32, 8, 128, false}, {8, 8, 64, true}, {16, 1, 256, false}}) {
-    for (const int64_t part : {0, 512}) compile(attention_of_bytes(heads, kept, depth, pages), part);
+    const AttentionOp op = {.op = pages ? "paged_attention" : "cached_attention",
+                            .heads = heads,
+                            .kept = kept,
+                            .depth = depth,
+                            .columns = depth,
+                            .bytes = true};
+    for (const int64_t part : {0, 512}) compile(kernel_of_op(op), part);
   }
 }
 INSTANTIATE_TEST_SUITE_P(Gpu, AttentionMatrix, testing::Values("a100", "l40s", "h200", "rtx5090"),

@@ -77,7 +77,7 @@ TEST(TensorAttention, WithMasks) {
                      {of_queries(32, 16, 3), of_heads(16, 32, 2)},
                      {sizes(2, 1, 75), sizes(1, 35, 33), sizes(1, 2, 0)}},
                     {masked(Mask::keys, true, true),
-                     {of_queries(32, 32, 2), of_heads(16, 32, 1), of_heads(16, 16, 2, true, 48)},
+                     {of_queries(32, 32, 2), of_heads(16, 64, 1), of_heads(16, 16, 2, true, 48)},
                      {sizes(2, 1, 0, 4), sizes(1, 35, 0, 2), sizes(1, 2, 0, 0)}},
                     {masked(Mask::narrow_keys, true), {of_queries(32, 16, 3)}, {sizes(2, 35, 75), sizes(1, 2, 0)}}});
 }

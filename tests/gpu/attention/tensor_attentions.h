@@ -73,23 +73,28 @@ inline void expect_attention(std::initializer_list<AttentionCase> cases) {
   testing::Test::RecordProperty("emulated", emulated);
 }
 
-// Each commit, wait and barrier of the first launch left out shows.
+// Each statement of those kinds left out of the first launch shows.
+inline void expect_each_needed(const search::Scheduled& made, const ir::SymbolValues& sizes,
+                               std::initializer_list<jit::DeviceStmt::Kind> kinds) {
+  const auto cut = search::cut_launches(made.kernel);
+  ASSERT_TRUE(cut.ok());
+  const auto whole = jit::lower_device(cut->leaves[0]);
+  ASSERT_TRUE(whole.ok()) << whole.status().to_string();
+  for (const jit::DeviceStmt::Kind kind : kinds)
+    EXPECT_GT(count_of(*whole, kind), 0) << static_cast<int>(kind) << print(*whole);
+  PlantedBugs bugs;
+  bugs.leave_out(*whole, kinds,
+                 [&](const jit::DeviceProgram& p) { return failure_of(p, made.kernel, sizes, kRoundedWeights); });
+}
+
+// So is each commit, wait and barrier.
 inline void expect_each_wait_needed(const AttentionText& form, const search::AttentionTile& tile,
                                     const ir::SymbolValues& symbols) {
   const search::GeneralKernel general = general_attention(form);
   const auto made = search::tensor_attention(general, tile);
   ASSERT_TRUE(made.ok()) << made.status().to_string();
-  const auto cut = search::cut_launches(made->kernel);
-  ASSERT_TRUE(cut.ok());
-  const auto whole = jit::lower_device(cut->leaves[0]);
-  ASSERT_TRUE(whole.ok()) << whole.status().to_string();
   using Kind = jit::DeviceStmt::Kind;
-  for (const Kind kind : {Kind::commit, Kind::await, Kind::barrier})
-    EXPECT_GT(count_of(*whole, kind), 0) << static_cast<int>(kind) << print(*whole);
-  PlantedBugs bugs;
-  bugs.leave_out(*whole, {Kind::commit, Kind::await, Kind::barrier}, [&](const jit::DeviceProgram& p) {
-    return failure_of(p, made->kernel, sizes_of(general, symbols), kRoundedWeights);
-  });
+  expect_each_needed(*made, sizes_of(general, symbols), {Kind::commit, Kind::await, Kind::barrier});
 }
 
 inline void expect_no_conflicts(std::initializer_list<AttentionCase> cases) {

@@ -33,7 +33,7 @@ class BlockRun {
   // thread: where the kernel finds its number. stacks: those that nobody uses, which blocks hand on.
   BlockRun(void (*entry)(const void*), const void* args, long long* thread, Stacks& stacks)
       : entry_(entry), args_(args), number_(thread), stacks_(stacks) {}
-  // To count conflicts of banks in; otherwise none are looked for.
+  // To count conflicts of banks and sectors in; otherwise none are looked for.
   void count_banks(BankCounts* banks) { banks_ = banks; }
   // order: of the threads that can go on; shuffled: again after each turn, by the seed. What went wrong; empty:
   // nothing.
@@ -68,6 +68,9 @@ class BlockRun {
   void start_box(void* to, const void* map, const void* ring, int dims, const int* at);
   void note_banks(int site, const void* p, int bytes) {
     if (banks_ != nullptr) bank_log_.note(current_, site, p, bytes);
+  }
+  void note_sectors(int site, const void* p, int bytes, bool store) {
+    if (banks_ != nullptr) bank_log_.note_memory(current_, site, p, bytes, store);
   }
 
  private:

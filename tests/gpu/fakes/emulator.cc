@@ -39,6 +39,7 @@ bool EmulatedKernel::open(std::string_view code, const std::string& name) {
   note_warp_ = static_cast<void (**)(const void*, int, int)>(find("lt_note_warp"));
   note_shared_ = static_cast<void (**)(void*, unsigned long)>(find("lt_note_shared"));
   note_banks_ = static_cast<void (**)(int, const void*, int)>(find("lt_note_banks"));
+  note_sectors_ = static_cast<void (**)(int, const void*, int, bool)>(find("lt_note_sectors"));
   shared_ = static_cast<long long*>(find("lt_dynamic_shared"));
   start_copy_ = static_cast<void (**)(void*, const void*, int, int)>(find("lt_start_copy"));
   end_group_ = static_cast<void (**)()>(find("lt_end_group"));
@@ -69,6 +70,7 @@ std::string EmulatedKernel::run(unsigned blocks, unsigned threads, const void* a
   *note_warp_ = [](const void* p, int bytes, int element) { t_block->note_warp(p, bytes, element); };
   *note_shared_ = [](void* p, unsigned long bytes) { t_block->note_shared(p, bytes); };
   *note_banks_ = [](int site, const void* p, int bytes) { t_block->note_banks(site, p, bytes); };
+  *note_sectors_ = [](int site, const void* p, int bytes, bool store) { t_block->note_sectors(site, p, bytes, store); };
   *start_copy_ = [](void* to, const void* from, int bytes, int element) {
     t_block->start_copy(to, from, bytes, element);
   };

@@ -32,7 +32,7 @@ class EmulatedKernel {
   // What went wrong; empty: nothing. An access that is not aligned; an element that a thread stored and another loaded
   // or stored with no barrier in between, or touched before a copy to it had arrived; threads that wait for each other
   // in different places.
-  // banks: to count conflicts of shared memory in, or null.
+  // banks: to count conflicts of shared memory and sectors of the GPU's in, or null.
   std::string run(unsigned blocks, unsigned threads, const void* args, Order order, Accesses& accesses,
                   BankCounts* banks = nullptr, Copies copies = Copies::late, Products products = Products::late) const;
 
@@ -47,6 +47,7 @@ class EmulatedKernel {
   void (**note_warp_)(const void*, int, int) = nullptr;
   void (**note_shared_)(void*, unsigned long) = nullptr;
   void (**note_banks_)(int, const void*, int) = nullptr;
+  void (**note_sectors_)(int, const void*, int, bool) = nullptr;
   void (**start_copy_)(void*, const void*, int, int) = nullptr;
   void (**end_group_)() = nullptr;
   void (**wait_groups_)(int) = nullptr;

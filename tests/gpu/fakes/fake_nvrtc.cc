@@ -74,6 +74,12 @@ std::string host_prelude() {
     out += std::string("LT_FUNCTION ") + name_of(r.result) + "lt_" + r.name + "(" + args + ") { return " + r.host +
            "; }\n";
   }
+  // Where in the text an access of memory stands tells which ones the threads of a warp do together.
+  for (const char* name : {"load1", "load2", "load4", "load8", "load16", "load_bits1", "load_bits2", "load_bits4",
+                           "load_bits8", "store1", "store2", "store4", "store8", "store16"}) {
+    const std::string call = std::string("lt_") + name;
+    out += "#define " + call + "(...) (lt_site = __LINE__, " + call + "(__VA_ARGS__))\n";
+  }
   return out;
 }
 

@@ -5,6 +5,7 @@
 
 #include "tests/gpu/serve/cli_run.h"
 #include "tests/gpu/served_chain.h"
+#include "tests/gpu/served_op.h"
 
 namespace lathe::test {
 namespace {
@@ -32,11 +33,14 @@ class DeviceWarmup : public DeviceServe {
   static lathe_status run_plan(const std::string& store, int tier, lathe_report& report, lathe_error& e,
                                uint32_t device = 1) {
     const auto ctx = gpu_context(store);
-    const auto graph = unary_graph(ctx.get(), "exp", {fixed(1003)});
+    return run_plan(ctx.get(), unary_graph(ctx.get(), "exp", {fixed(1003)}).get(), tier, report, e, device);
+  }
+  static lathe_status run_plan(lathe_context* ctx, const lathe_graph* graph, int tier, lathe_report& report,
+                               lathe_error& e, uint32_t device = 1) {
     lathe_plan* made = nullptr;
-    EXPECT_EQ(lathe_plan_create(ctx.get(), &made, &e), LATHE_STATUS_OK);
+    EXPECT_EQ(lathe_plan_create(ctx, &made, &e), LATHE_STATUS_OK);
     const Owned<lathe_plan> plan(made);
-    EXPECT_EQ(lathe_plan_add(made, graph.get(), 1, &e), LATHE_STATUS_OK);
+    EXPECT_EQ(lathe_plan_add(made, graph, 1, &e), LATHE_STATUS_OK);
     lathe_budget budget = LATHE_BUDGET_INIT;
     budget.device = device;
     budget.tier = tier;
@@ -77,6 +81,21 @@ TEST_F(DeviceWarmup, APlanTimesTheBest) {
   ASSERT_EQ(run_plan(store.path, 2, report, e), LATHE_STATUS_OK) << e.message;
   EXPECT_EQ(report.searches, 0u);
   EXPECT_EQ(report.from_store, 1u);
+}
+
+// Of a product that has more Schedules than that.
+TEST_F(DeviceWarmup, TheDefaultAndTheEightBestAreTimed) {
+  const TempStore store;
+  const auto ctx = gpu_context(store.path);
+  const auto graph = single_graph(ctx.get(), "matmul", {{{fixed(17), fixed(12)}}, {{fixed(12), fixed(18)}}});
+  ASSERT_NE(graph, nullptr);
+  lathe_report report = LATHE_REPORT_INIT;
+  lathe_error e;
+  ASSERT_EQ(run_plan(ctx.get(), graph.get(), 2, report, e), LATHE_STATUS_OK) << e.message;
+  EXPECT_EQ(report.searches, 1u);
+  EXPECT_EQ(report.measurements, 9u);
+  EXPECT_EQ(report.failed, 0u);
+  RecordProperty("emulated", static_cast<int>(report.measurements));
 }
 
 // What was timed with code of another compiler is timed again, once: the code in the store is replaced.
