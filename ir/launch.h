@@ -18,7 +18,9 @@ struct Launch {
                             // its heap buffers, which launches hand each other
   std::vector<Expr> sizes;  // e0, e1, ...: expressions of the Kernel's symbols
   bool persistent = false;  // of the blocks of the grid no more are launched than run at once, and go through all
-  std::vector<Expr> grid;   // extents of the @grid scopes, outermost first: expressions of the Kernel's symbols
+  int cluster = 1;          // blocks that run at once: the innermost of `grid`
+  std::vector<Expr>
+      grid;  // extents of the @grid and @cluster scopes, outermost first: expressions of the Kernel's symbols
 };
 
 // A device leaf is a Leaf whose outermost scope is @grid: its parameters are whole parameters of the Kernel, with their

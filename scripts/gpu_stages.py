@@ -95,6 +95,7 @@ def large(tiny):
         return [product("whole_33x40x48", 33, 40, 48, "bf16"), attention("whole_attention_37", [4, 37, 24], [2, 37, 24])]
     return [product("whole_2048x2048x2048", 2048, 2048, 2048, "bf16"), product("whole_1160x1032x1000t", 1160, 1032, 1000, "bf16", True),
             product("whole_f32_1000x1030x517", 1000, 1030, 517), product("whole_2049x4104x776", 2049, 4104, 776, "bf16", True),
+            product("whole_2560x3080x1536", 2560, 3080, 1536, "bf16"),  # by clusters
             product("whole_128x4096x4096t", 128, 4096, 4096, "bf16", True), attention("whole_attention_1999", [8, 1999, 128], [2, 1999, 128]),
             attention("whole_exact_1024", [8, 1024, 128], [2, 1024, 128], exact=True),
             attention("whole_decode_3x4001", [3, 8, 1, 128], [3, 2, 4001, 128])]

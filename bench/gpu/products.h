@@ -28,6 +28,7 @@ inline const ProductCase kWarpCases[] = {
     {"warps of few rows", "f16", false, true, 9, 72, 136, {}, {32, 16, 32, 16, 16, 2, true}},
     {"warps of staged results", "bf16", false, true, 72, 136, 136, {}, {64, 64, 32, 32, 32, 2, false, 0, true}},
 };
+inline constexpr search::TilePairs kBelow = search::TilePairs::below, kBeside = search::TilePairs::beside;
 // Sizes are no whole tiles. Lines that begin at multiples of 16 bytes are copied in boxes, others by threads.
 inline const ProductCase kProductCases[] = {
     {"wgmma", "bf16", false, true, 130, 70, 203, {128, 64, 64}},
@@ -40,6 +41,10 @@ inline const ProductCase kProductCases[] = {
     {"roles of three groups", "bf16", true, true, 200, 136, 328, {192, 128, 128, 5, 0, true}},
     {"blocks that go through several tiles", "bf16", false, true, 1160, 1000, 136, {128, 64, 64, 4, 8, true, true}},
     {"roles whose threads copy", "bf16", false, true, 130, 70, 203, {128, 128, 128, 6, 0, true}},
+    {"clusters of columns", "bf16", false, true, 392, 264, 328, {128, 256, 256, 4, 8, true, false, false, kBelow}},
+    {"clusters of rows", "f16", true, false, 264, 392, 328, {192, 128, 128, 4, 0, true, false, true, kBeside}},
+    {"clusters that go on", "bf16", true, true, 840, 680, 72, {64, 64, 64, 4, 8, true, true, false, kBelow}},
+    {"clusters whose threads copy", "bf16", false, true, 130, 70, 203, {128, 64, 64, 4, 0, true, true, false, kBeside}},
 };
 
 inline ir::Result<search::Scheduled> scheduled(const ProductCase& c, const search::GeneralKernel& general) {

@@ -45,11 +45,19 @@ Status check_launch_scope(const Stmt& scope, const std::vector<const Stmt*>& out
       return invalid("launch: @role scope {} runs {} times, expected once", scope.iter, print(scope.extent));
   }
   if (scope.mark == Mark::persistent) {
-    const bool alone = std::all_of(outer.begin(), outer.end(), [](const Stmt* o) { return o->mark == Mark::grid; });
-    if (outer.empty() || !alone)
+    if (outer.empty() || !std::all_of(outer.begin(), outer.end(), [](const Stmt* o) { return is_of_grid(o->mark); }))
       return invalid("launch: @persistent scope {} does not stand inside @grid scopes alone", scope.iter);
     if (!is_const_int(scope.extent, 1))
       return invalid("launch: @persistent scope {} runs {} times, expected once", scope.iter, print(scope.extent));
+  }
+  if (scope.mark == Mark::cluster) {
+    if (outer.empty() || !std::all_of(outer.begin(), outer.end(), [](const Stmt* o) { return o->mark == Mark::grid; }))
+      return invalid("launch: @cluster scope {} does not stand inside @grid scopes alone", scope.iter);
+    if (!is_const_int(scope.extent, kClusterBlocks))
+      return invalid("launch: @cluster scope {} runs {} times, expected {}", scope.iter, print(scope.extent),
+                     kClusterBlocks);
+    if (outer.back()->body.size() != 1)
+      return invalid("launch: @grid scope {} holds more than @cluster scope {}", outer.back()->iter, scope.iter);
   }
   if (!grid && !block && !parallel) return {};
   if (parallel ? any_marked(outer, Mark::grid) : any_marked(outer, Mark::parallel))

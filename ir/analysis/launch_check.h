@@ -4,7 +4,9 @@
 //            the number of threads: those past the extent do nothing
 //   @tensor  of a GPU's instruction: inside a @grid scope
 //   @role    of one iteration, inside a @grid scope, outside @block, @vector, @tensor and @role scopes
-//   @persistent  of one iteration, inside @grid scopes alone
+//   @cluster  of two iterations, inside @grid scopes alone, of which there is one; the innermost of these holds nothing
+//            else
+//   @persistent  of one iteration, inside @grid and @cluster scopes alone
 //   neither of the first two stands inside a @parallel scope or around one
 #pragma once
 #include <vector>

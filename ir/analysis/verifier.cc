@@ -351,7 +351,7 @@ class Verifier {
     // Registers and shared memory of a launch belong to a block: which of its threads has what is for code to settle.
     const bool launched = b.place != Place::stack && is_launched();
     const auto innermost = std::find_if(scopes_.rbegin(), scopes_.rend(), [&](const Stmt* s) {
-      return launched ? s->mark == Mark::grid : is_shared_out(s->mark);
+      return launched ? is_of_grid(s->mark) : is_shared_out(s->mark);
     });
     const Stmt* scope = innermost == scopes_.rend() ? nullptr : *innermost;
     const auto same = [&](const OwnUse& u) { return u.buffer == &b && u.shared_out == scope; };

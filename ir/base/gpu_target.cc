@@ -35,6 +35,8 @@ int most_shared(const GpuTarget& target) {
   return (row == std::end(kRows) ? 99 : row->kib) * 1024;
 }
 
+bool has_clusters(const GpuTarget& target) { return target.sm >= 90; }
+
 GpuTarget gpu_target(std::string name, int major, int minor, int multiprocessors, uint64_t memory_bytes) {
   const int sm = major * 10 + minor;
   constexpr uint64_t kStep = uint64_t{8} << 30;

@@ -25,6 +25,8 @@ const std::vector<std::string_view>& gpu_target_names();  // "a100", ...
 std::optional<GpuTarget> find_gpu_target(std::string_view name);
 // Bytes of shared memory that a block of it may ask for.
 int most_shared(const GpuTarget& target);
+// Whether its blocks can be launched in clusters, which reach each other's shared memory.
+bool has_clusters(const GpuTarget& target);
 // A GPU that the driver describes.
 GpuTarget gpu_target(std::string name, int major, int minor, int multiprocessors, uint64_t memory_bytes);
 

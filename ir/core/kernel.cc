@@ -85,7 +85,7 @@ Expr made_element(const Buffer& b, const std::string& from, const std::vector<Ex
   });
 }
 
-bool is_shared_out(Mark mark) { return mark == Mark::parallel || mark == Mark::grid || mark == Mark::block; }
+bool is_shared_out(Mark mark) { return mark == Mark::parallel || is_of_grid(mark) || mark == Mark::block; }
 
 bool has_contents(const Buffer& buffer) { return is_input(buffer.place) || buffer.kept; }
 

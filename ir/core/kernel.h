@@ -67,7 +67,11 @@ bool has_contents(const Buffer& buffer);
 // iteration is a block of threads of a GPU, a thread of it. role: of one iteration; warps of a block that do nothing
 // else do it, as far ahead of the others as the places of what they hand over allow. persistent: of one iteration; no
 // more blocks are launched than run at once, and each goes on with the next iteration of the grid that nobody has.
-enum class Mark : uint8_t { none, unroll, vector, parallel, tensor, grid, block, role, persistent };
+// cluster: of two iterations, each a block like those of grid; both run at once, and reach each other's shared memory.
+enum class Mark : uint8_t { none, unroll, vector, parallel, tensor, grid, block, role, persistent, cluster };
+// Whether an iteration is a block of threads.
+inline bool is_of_grid(Mark mark) { return mark == Mark::grid || mark == Mark::cluster; }
+inline constexpr int64_t kClusterBlocks = 2;
 // Whether several threads share out the iterations: what is not heap or a parameter, each has of its own.
 bool is_shared_out(Mark mark);
 

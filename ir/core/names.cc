@@ -8,8 +8,8 @@ namespace lathe::ir {
 
 namespace {
 constexpr std::array<const char*, 7> kPlaces = {"in", "out", "const", "heap", "stack", "reg", "shared"};
-constexpr std::array<const char*, 9> kMarks = {"",     "unroll", "vector", "parallel",  "tensor",
-                                               "grid", "block",  "role",   "persistent"};
+constexpr std::array<const char*, 10> kMarks = {"",     "unroll", "vector", "parallel",   "tensor",
+                                                "grid", "block",  "role",   "persistent", "cluster"};
 constexpr std::array<const char*, 6> kAssignOps = {"", "+", "max", "min", "*", "fmax"};
 constexpr std::array<std::pair<const char*, uint32_t>, 7> kNumeric = {{{"reassociate", kReassociate},
                                                                        {"contract", kContract},

@@ -29,7 +29,9 @@ class Writer {
     for (const std::string& e : p_.sizes) line("  lt_int {};", e);
     for (const DeviceMap& m : p_.maps) line("  lt_map {};", m.name);
     line("}};");
-    line("LT_KERNEL({}, {}, {}, lt_args, a) {{", kernel, p_.threads, blocks);
+    if (p_.cluster > 1)
+      line("LT_CLUSTER_KERNEL({}, {}, {}, {}, lt_args, a) {{", kernel, p_.threads, blocks, p_.cluster);
+    if (p_.cluster == 1) line("LT_KERNEL({}, {}, {}, lt_args, a) {{", kernel, p_.threads, blocks);
     for (const DeviceLocal& l : p_.locals) {
       const bool packed = dtype_bytes(l.type) == 2;
       line("  {} {}[{}];", packed ? "unsigned" : name_of(value_kind(l.type)), l.name, packed ? l.registers() : l.count);
@@ -394,6 +396,9 @@ class Writer {
         case Kind::warp_barrier:
           line("lt_warp_barrier({});", warps_++);
           break;
+        case Kind::cluster_barrier:
+          line("lt_cluster_barrier();");
+          break;
         case Kind::warp: {
           if (warp_op(s.warp).goes_on()) {
             group(s);
@@ -430,7 +435,8 @@ class Writer {
           line("lt_expect({}, {});", ring(s), s.bytes);
           break;
         case Kind::arrive:
-          line("lt_arrive({});", ring(s));
+          if (s.all) line("lt_arrive_in_all({}, {});", ring(s), p_.cluster);
+          if (!s.all) line("lt_arrive({});", ring(s));
           break;
         case Kind::await_ring:
           line("lt_await_ring({}, {});", ring(s), integer(s.step));
@@ -439,8 +445,10 @@ class Writer {
           std::string at;
           for (const Expr& e : s.at) at += fmt::format(", (int)({})", integer(e));
           const DevicePlace& to = s.places[0];
-          line("lt_box{}({} + {}, &a.{}, {}{});", s.at.size(), p_.shared[static_cast<size_t>(to.index)].name,
-               integer(to.offset), p_.maps[static_cast<size_t>(s.map)].name, ring(s), at);
+          if (s.all) at = fmt::format(", {}", p_.cluster) + at;
+          line("lt_{}box{}({} + {}, &a.{}, {}{});", s.all ? "shared_" : "", s.at.size(),
+               p_.shared[static_cast<size_t>(to.index)].name, integer(to.offset),
+               p_.maps[static_cast<size_t>(s.map)].name, ring(s), at);
           break;
         }
         case Kind::count:

@@ -51,7 +51,9 @@ class Printer {
  public:
   explicit Printer(const DeviceProgram& p) : p_(p) {}
   std::string run() {
-    out_ = fmt::format("program {} threads {} (", p_.name, p_.threads);
+    out_ = fmt::format("program {} threads {} ", p_.name, p_.threads);
+    if (p_.cluster > 1) out_ += fmt::format("cluster {} ", p_.cluster);
+    out_ += "(";
     std::vector<std::string> args;
     for (const DeviceParam& q : p_.params) {
       std::string type = type_prefix(q.type);
@@ -87,7 +89,8 @@ class Printer {
     return fmt::format("{}[{}]", name, ir::print(at.offset));
   }
   std::string ring(const DeviceStmt& s) const {
-    return fmt::format("{}[{}]", p_.rings[static_cast<size_t>(s.ring)].name, ir::print(s.integer));
+    return fmt::format("{}[{}]{}", p_.rings[static_cast<size_t>(s.ring)].name, ir::print(s.integer),
+                       s.all ? " of all blocks" : "");
   }
   static std::string lanes(const DeviceStmt& s) {
     if (s.lanes == 1) return "";
@@ -160,6 +163,9 @@ class Printer {
           break;
         case Kind::warp_barrier:
           out_ += "barrier of the warp\n";
+          break;
+        case Kind::cluster_barrier:
+          out_ += "barrier of the cluster\n";
           break;
         case Kind::warp: {
           std::vector<std::string> all;

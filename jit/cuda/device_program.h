@@ -178,8 +178,9 @@ struct DeviceStmt {
     index,    // value = `integer`: a condition, or a number as f32 or i32; `name` is the lane, if it is not empty
     shuffle,  // value = the operand of the thread whose number differs in the bit `distance`
     barrier,  // all threads of the block have come here, and see what the others stored
-    warp_barrier,  // all threads of the warp have
-    warp,          // the threads of each warp do `warp` together; places: its results, then its operands
+    warp_barrier,     // all threads of the warp have
+    cluster_barrier,  // all threads of the cluster have, and know of each other's rings; of nothing else
+    warp,             // the threads of each warp do `warp` together; places: its results, then its operands
     copy,    // `lanes` elements from places[1], of a parameter, on are on their way to places[0] on, of shared memory
     commit,  // the thread's copies since the last commit are a group
     await,   // the thread's groups have arrived, but for the latest `groups`
@@ -208,6 +209,7 @@ struct DeviceStmt {
   bool bits = false;     // load: elements of 2 bytes as they are, two in a register; store: of a constant, the same
   int groups = 0;        // await, await_products
   bool whole = false;    // index: of a number, as i32
+  bool all = false;      // box, arrive: in each block of the cluster, at the same place
   int columns = 0;       // warp, of a group: N of its result
   int ring = -1, map = -1;
   int64_t bytes = 0;              // expect
@@ -227,6 +229,7 @@ inline int lanes_at_once(ir::DType type) { return 16 / dtype_bytes(type); }
 struct DeviceProgram {
   std::string name;
   int threads = 1;  // of a block
+  int cluster = 1;  // blocks by number that run at once and reach each other's shared memory
   std::vector<DeviceParam> params;
   std::vector<std::string> sizes;  // e0, e1, ...: 64-bit integers, the same for all threads
   std::vector<DeviceLocal> locals;
@@ -270,6 +273,9 @@ std::string print(const DeviceProgram& program);
 //   roles    whole groups of four warps each; registers by 8, 24..256, of which there are no more than at the start,
 //            and more for readers; all threads come there, nothing follows, and nothing inside waits for all threads
 //            (device_roles.cc)
+//   cluster  one block, or two that go apart by roles; what is for all blocks stands in a cluster, whose threads meet
+//            last of all in each role, so that no block leaves while another one reaches it (device_roles.cc). A place
+//            is used in another block once that has made its rings, and its lines are filled once (device_rings.cc)
 //   async    copies are of f32, 1 or 4 lanes, or of elements of 2 bytes, 8 lanes; all threads reach a commit and an
 //            await; nothing touches an element before its copy has arrived, and all copies arrive before the end
 //            (device_waits.h)

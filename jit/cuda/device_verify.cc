@@ -409,6 +409,7 @@ class Verifier {
       case Kind::shuffle:
         return shuffle(s);
       case Kind::barrier:
+      case Kind::cluster_barrier:
         return apart_ > 0 ? invalid("wait: a barrier that not all threads reach") : Status();
       case Kind::warp_barrier:
         if (p_.threads % kWarpThreads != 0) return invalid("wait: a barrier of warps in {} threads", p_.threads);

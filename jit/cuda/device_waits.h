@@ -16,7 +16,8 @@ ir::Status check_waits(const DeviceProgram& program);
 // over; a factor that a thread has stored to with no fence before the barrier; products that nothing waits for.
 ir::Status check_products(const DeviceProgram& program);
 
-// Whether threads may go apart for good where a program says so (device_roles.cc). INVALID, naming the rule `roles`.
+// Whether threads may go apart for good where a program says so, and blocks are a cluster (device_roles.cc). INVALID,
+// naming the rule `roles` or `cluster`.
 ir::Status check_roles(const DeviceProgram& program);
 
 // The form of a product of a group of warps, of an asynchronous copy and of a take, whose operands are there.
@@ -28,9 +29,9 @@ ir::Status check_copy_form(const DeviceProgram& program, const DeviceStmt& copy)
 ir::Status check_shared(const DeviceProgram& program);
 ir::Status check_ring_statement(const DeviceProgram& program, const DeviceStmt& statement);
 // Whether places of rings are filled and read in turn: the program is followed for several sizes, with what each warp
-// knows of what others have done (vector clocks). INVALID, naming the rule: a place that is filled while products may
-// read it or its last box is on its way; one that is read by a warp that has not waited for the box in it; threads
-// that wait for ever.
+// of a cluster knows of what others have done (vector clocks). INVALID, naming the rule: a place that is filled while
+// products may read it or its last box is on its way; one that is read by a warp that has not waited for the box in it;
+// two boxes for the same lines; threads that wait for ever.
 ir::Status check_rings(const DeviceProgram& program);
 
 }  // namespace lathe::jit

@@ -54,6 +54,7 @@ void Lowering::statement(const Stmt& s) {
     case Mark::block:
     case Mark::role:
     case Mark::persistent:
+    case Mark::cluster:
       fail(ir::unsupported("scope {} is {}", s.iter, ir::mark_name(s.mark)));
       return;
   }

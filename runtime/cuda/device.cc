@@ -123,10 +123,19 @@ Status CudaDevice::check_memory(const void* address) const {
   return {};
 }
 
-Status CudaDevice::launch(void* kernel, unsigned blocks, unsigned threads, unsigned shared, void* args, void* stream) {
+Status CudaDevice::launch(void* kernel, const LaunchShape& shape, void* args, void* stream) {
   LATHE_RETURN_IF_ERROR(working());
   void* params[] = {args};
-  const int error = driver_->cuLaunchKernel(kernel, blocks, 1, 1, threads, 1, 1, shared, stream, params, nullptr);
+  const auto [blocks, threads, shared, cluster] = shape;
+  int error = 0;
+  if (cluster == 1) {
+    error = driver_->cuLaunchKernel(kernel, blocks, 1, 1, threads, 1, 1, shared, stream, params, nullptr);
+  } else {
+    cuda::LaunchAttribute attribute;
+    attribute.cluster[0] = cluster;
+    const cuda::LaunchForm form{{blocks, 1, 1}, {threads, 1, 1}, shared, stream, &attribute, 1};
+    error = driver_->cuLaunchKernelEx(&form, kernel, params, nullptr);
+  }
   return error == 0 ? Status() : note(error, "launch");
 }
 

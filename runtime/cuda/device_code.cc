@@ -17,7 +17,7 @@ using ir::Status;
 
 namespace {
 
-constexpr char kTitle[] = "device code 2";
+constexpr char kTitle[] = "device code 3";
 
 Identity environment(const ir::GpuTarget& target) {
   DeviceCodeFields f;
@@ -70,9 +70,11 @@ Result<int64_t> take_number(std::string_view& bytes, std::string_view name) {
 
 std::string write_device_code(const DeviceCode& code, const ir::GpuTarget& target) {
   return fmt::format(
-             "{}\nkernel: {}\narchitecture: {}\nthreads: {}\nregisters: {}\nshared: {}\ncompiler: {}\nbytes: {}\n",
-             kTitle, code.kernel, target.architecture, code.threads, code.registers, code.shared, code.compiler,
-             code.cubin.size()) +
+             "{}\nkernel: {}\narchitecture: {}\nthreads: {}\ncluster: {}\nregisters: {}\nshared: {}\ncompiler: "
+             "{}\nbytes: "
+             "{}\n",
+             kTitle, code.kernel, target.architecture, code.threads, code.cluster, code.registers, code.shared,
+             code.compiler, code.cubin.size()) +
          code.cubin;
 }
 
@@ -86,6 +88,7 @@ Result<DeviceCode> parse_device_code(std::string_view bytes, const ir::GpuTarget
   if (architecture != target.architecture)
     return invalid("made for {}, expected {}", architecture, target.architecture);
   LATHE_ASSIGN(const int64_t threads, take_number(bytes, "threads"));
+  LATHE_ASSIGN(const int64_t cluster, take_number(bytes, "cluster"));
   LATHE_ASSIGN(const int64_t registers, take_number(bytes, "registers"));
   LATHE_ASSIGN(const int64_t shared, take_number(bytes, "shared"));
   LATHE_ASSIGN(out.compiler, take(bytes, "compiler"));
@@ -93,12 +96,16 @@ Result<DeviceCode> parse_device_code(std::string_view bytes, const ir::GpuTarget
   if (threads < 1 || threads > ir::kMaxBlockThreads) return invalid("{} threads", threads);
   if (static_cast<uint64_t>(size) != bytes.size()) return invalid("{} bytes of code, expected {}", bytes.size(), size);
   if (shared > ir::most_shared(target)) return invalid("{} bytes of shared memory", shared);
+  if (cluster < 1 || cluster > (ir::has_clusters(target) ? ir::kClusterBlocks : 1))
+    return invalid("clusters of {} blocks", cluster);
   out.threads = static_cast<int>(threads);
+  out.cluster = static_cast<int>(cluster);
   out.shared = static_cast<int>(shared);
   out.registers = static_cast<int>(registers);
   out.cubin = bytes;
   LATHE_ASSIGN(const jit::CubinInfo info, jit::read_cubin(out.cubin, out.kernel));
   if (info.sm != target.sm) return invalid("a cubin for {}, expected {}", info.sm, target.sm);
+  if (info.cluster != out.cluster) return invalid("clusters of {} blocks, expected {}", info.cluster, out.cluster);
   if (info.registers != out.registers) return invalid("{} registers, expected {}", info.registers, out.registers);
   return out;
 }
@@ -142,6 +149,7 @@ Result<DeviceCode> DeviceCodes::compile(const ir::Leaf& leaf, const ir::GpuTarge
   out.key = key;
   out.kernel = "lathe_" + key.substr(0, 12);
   out.threads = program.threads;
+  out.cluster = program.cluster;
   out.shared = jit::dynamic_shared(program);
   Result<jit::CompiledKernel> made = nvrtc->compile(program, out.kernel, target, policy.limits);
   if (!made.ok()) {

@@ -21,6 +21,7 @@ struct DeviceCode {
   std::string key;
   std::string kernel;  // the name of its entry
   int threads = 1;     // of a block
+  int cluster = 1;     // blocks that run at once
   int registers = 0;
   int shared = 0;        // bytes of shared memory that a launch asks for
   std::string compiler;  // "nvrtc 12.9"

@@ -44,6 +44,21 @@ struct MemoryAccess {
   int device = 0;
   int rights = 3;  // CU_MEM_ACCESS_FLAGS_PROT_READWRITE
 };
+// CUlaunchConfig and CUlaunchAttribute, of which one is used: field for field.
+inline constexpr int kLaunchCluster = 4;  // CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+struct LaunchAttribute {
+  int id = kLaunchCluster;
+  int padding = 0;
+  unsigned cluster[3] = {1, 1, 1};
+  unsigned rest[13] = {};
+};
+struct LaunchForm {
+  unsigned blocks[3] = {1, 1, 1}, threads[3] = {1, 1, 1};
+  unsigned shared = 0;
+  void* stream = nullptr;
+  LaunchAttribute* attributes = nullptr;
+  unsigned attribute_count = 0;
+};
 }  // namespace cuda
 
 struct CudaDriver {

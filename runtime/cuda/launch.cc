@@ -22,7 +22,7 @@ constexpr int64_t kScratchAlign = 256, kMostScratch = int64_t{1} << 40;
 
 struct BoundStep {
   void* kernel = nullptr;
-  unsigned blocks = 0, threads = 0, shared = 0;
+  CudaDevice::LaunchShape shape;
   std::vector<int64_t> operands;  // the number of a parameter; below 0: -1 less the offset in the workspace
   std::vector<int64_t> sizes;
   std::vector<BoundMap> maps;
@@ -45,7 +45,7 @@ class BoundCudaLaunch final : public BoundExecutable {
       }
       for (const int64_t e : s.sizes) args[n++] = static_cast<uint64_t>(e);
       put_maps(device_.driver().cuTensorMapEncodeTiled, s.maps, args, args, n);
-      LATHE_RETURN_IF_ERROR(device_.launch(s.kernel, s.blocks, s.threads, s.shared, args, stream));
+      LATHE_RETURN_IF_ERROR(device_.launch(s.kernel, s.shape, args, stream));
     }
     return {};
   }
@@ -79,7 +79,10 @@ Result<std::unique_ptr<const BoundExecutable>> CudaLaunch::bind(const SymbolValu
   std::vector<BoundStep> steps;
   for (const Step& step : steps_) {
     const auto threads = static_cast<unsigned>(step.code->threads), shared = static_cast<unsigned>(step.code->shared);
-    BoundStep bound{step.kernel, 1, threads, shared, {}, {}, {}};
+    const int cluster = step.launch.cluster;
+    BoundStep bound{step.kernel, {1, threads, shared, static_cast<unsigned>(cluster)}, {}, {}, {}};
+    if (step.code->cluster != cluster)
+      return ir::invalid("code for clusters of {} blocks, expected {}", step.code->cluster, cluster);
     for (const int operand : step.launch.operands) {
       const auto in_workspace =
           std::find_if(offsets.begin(), offsets.end(), [&](const auto& o) { return o.first == operand; });
@@ -99,8 +102,10 @@ Result<std::unique_ptr<const BoundExecutable>> CudaLaunch::bind(const SymbolValu
         return ir::unsupported("a launch of more than {} blocks", kMostBlocks);
     }
     if (blocks == 0) continue;
-    if (step.launch.persistent) blocks = std::min<int64_t>(blocks, std::max(device_->target().multiprocessors, 1));
-    bound.blocks = static_cast<unsigned>(blocks);
+    if (blocks % cluster != 0) return ir::invalid("{} blocks in clusters of {}", blocks, cluster);
+    const int64_t at_once = std::max(device_->target().multiprocessors / cluster, 1) * cluster;
+    if (step.launch.persistent) blocks = std::min(blocks, at_once);
+    bound.shape.blocks = static_cast<unsigned>(blocks);
     steps.push_back(std::move(bound));
   }
   return std::unique_ptr<const BoundExecutable>(std::make_unique<BoundCudaLaunch>(*device_, std::move(steps), scratch));

@@ -55,7 +55,10 @@ class LaunchCutter {
       leaf.kernel.symbols.push_back(std::move(s));
       launch_.sizes.push_back(symbol(from));
     }
-    for_each_stmt(leaf.kernel.body, [&](const Stmt& s) { launch_.persistent |= s.mark == Mark::persistent; });
+    for_each_stmt(leaf.kernel.body, [&](const Stmt& s) {
+      launch_.persistent |= s.mark == Mark::persistent;
+      if (s.mark == Mark::cluster) launch_.cluster = static_cast<int>(kClusterBlocks);
+    });
     leaf.text = print(leaf.kernel);
     return std::move(launch_);
   }
@@ -63,7 +66,7 @@ class LaunchCutter {
  private:
   Status collect_grid(const Stmt& top) {
     Ranges ranges(kernel_);
-    for (const Stmt* s = &top; s->kind == Stmt::Kind::scope && s->mark == Mark::grid; s = &s->body[0]) {
+    for (const Stmt* s = &top; s->kind == Stmt::Kind::scope && is_of_grid(s->mark); s = &s->body[0]) {
       const Expr blocks = blocks_along(*s, ranges);
       if (!blocks) return unsupported("launch {}: the extent of {} is no expression of symbols", top.iter, s->iter);
       launch_.grid.push_back(blocks);

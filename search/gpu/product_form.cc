@@ -101,16 +101,28 @@ ProductShape shape_of(const ProductForm& form, const SymbolValues& sizes) {
   return out;
 }
 
-void tile_result(MoveList& list, const ProductForm& form, int64_t rows, int64_t columns, int64_t depth, bool apart) {
+std::string block_of(const ProductForm& form, TilePairs pairs) {
+  return pairs == TilePairs::below ? form.m->iter + "c" : form.n->iter + (pairs == TilePairs::beside ? "c" : "b");
+}
+
+void tile_result(MoveList& list, const ProductForm& form, int64_t rows, int64_t columns, int64_t depth, bool apart,
+                 TilePairs pairs) {
   const std::string &m = form.m->iter, &n = form.n->iter, &k = form.k->iter;
-  list.move("tile_scope {0} {1} tail=mask as {0}b,{0}i", m, rows);
-  list.move("tile_scope {0} {1} tail=mask as {0}b,{0}i", n, columns);
+  const auto tile = [&](const std::string& s, int64_t size, bool paired) {
+    if (!paired) return list.move("tile_scope {0} {1} tail=mask as {0}b,{0}i", s, size);
+    list.move("tile_scope {0} {1} tail=mask as {0}b,{0}z", s, kClusterBlocks * size);
+    list.move("tile_scope {0}z {1} tail=idle as {0}c,{0}i", s, size);
+  };
+  tile(m, rows, pairs == TilePairs::below);
+  tile(n, columns, pairs == TilePairs::beside);
   list.move("swap_scopes {}i {}b", m, n);
+  if (pairs == TilePairs::below) list.move("swap_scopes {}c {}b", m, n);
+  if (pairs == TilePairs::beside) list.move("swap_scopes {}i {}c", m, n);
   for (const std::string& s : {n, m}) {
     list.move("split_scope {0}i after=1 as {0}ie", s);
     list.move("split_scope {0}i after=0 as {0}ik", s);
   }
-  list.move("move_to_register {} {}b", form.sum, n);
+  list.move("move_to_register {} {}", form.sum, block_of(form, pairs));
   list.move("swap_scopes {}ik {}", n, k);
   list.move("swap_scopes {}ik {}", m, k);
   if (apart) list.move("tile_scope {0} {1} tail=peel as {0}0,{0}1,{0}2", k, depth);

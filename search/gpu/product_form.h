@@ -38,7 +38,12 @@ ProductShape shape_of(const ProductForm& form, const ir::SymbolValues& sizes);
 
 // Tiles of the result, where sums start, grow and are used apart from each other, and steps of so many terms:
 //   mb { nb { mi { ni } | k0 { k1 { mik { nik } } } k2 { .. } | mie { nie } } }
-// apart: the last terms, k2; else the last step is a short one.
-void tile_result(MoveList& list, const ProductForm& form, int64_t rows, int64_t columns, int64_t depth, bool apart);
+// apart: the last terms, k2; else the last step is a short one. pairs: two tiles, one below the other or beside it,
+// have a scope of their own in nb, mc or nc; the second one may have nothing to do.
+enum class TilePairs : uint8_t { none, below, beside };
+void tile_result(MoveList& list, const ProductForm& form, int64_t rows, int64_t columns, int64_t depth, bool apart,
+                 TilePairs pairs = TilePairs::none);
+// The scope of which an iteration is one tile.
+std::string block_of(const ProductForm& form, TilePairs pairs);
 
 }  // namespace lathe::search

@@ -1,6 +1,6 @@
 // Moves that bind a scope to the machine: unroll_scope, vectorize_scope, parallelize, parallelize_grid,
-// parallelize_block, tensorize, prefetch. They set marks and add prefetches; what runs and in which order a generator
-// may run it is the marks' meaning (docs/ir.md).
+// parallelize_cluster, parallelize_block, tensorize, prefetch. They set marks and add prefetches; what runs and in
+// which order a generator may run it is the marks' meaning (docs/ir.md).
 #include <algorithm>
 #include <map>
 
@@ -134,7 +134,7 @@ static Status share_out(TransformResult& result, const char* row, const Move& mo
   std::vector<std::string> own;
   for (const Access& a : collect_accesses(site.scope().body, path)) {
     const Place place = result.kernel.find_buffer(a.buffer)->place;
-    const bool of_block = place == Place::shared && mark == Mark::grid;
+    const bool of_block = place == Place::shared && is_of_grid(mark);
     if (place != Place::stack && place != Place::reg && !of_block) continue;
     if (place == Place::reg && mark == Mark::block && !lives_inside(result.kernel, a.buffer, path, nullptr)) continue;
     if (std::find(own.begin(), own.end(), a.buffer) != own.end()) continue;
@@ -143,7 +143,7 @@ static Status share_out(TransformResult& result, const char* row, const Move& mo
       return invalid("expected what threads have each their own to live inside `{}`: {}", move.args[0], why);
     own.push_back(a.buffer);
   }
-  if (mark == Mark::grid) {
+  if (is_of_grid(mark)) {
     for (std::string& buffer : in_segments(site.scope())) own.push_back(std::move(buffer));
   }
   site.scope().mark = mark;
@@ -181,13 +181,32 @@ Status apply_parallelize_grid(TransformResult& result, const Move& move, const T
 }
 std::vector<Move> propose_parallelize_grid(const Kernel& kernel) { return propose_marks(kernel, "parallelize_grid"); }
 
+// Blocks that run at once: what of their operands does not differ between them, code may load for both.
+Status apply_parallelize_cluster(TransformResult& result, const Move& move, const TransformParams& params) {
+  LATHE_ASSIGN(const ScopeSite site, find_plain_site(result.kernel, move.args[0]));
+  const auto of_grid = [](const Stmt* s) { return s->mark == Mark::grid; };
+  if (site.outer.empty() || !std::all_of(site.outer.begin(), site.outer.end(), of_grid))
+    return invalid("expected `{}` inside @grid scopes alone", move.args[0]);
+  if (site.outer.back()->body.size() != 1)
+    return invalid("expected nothing beside `{}` in `{}`", move.args[0], site.outer.back()->iter);
+  if (!is_const_int(site.scope().extent, kClusterBlocks))
+    return invalid("expected {} iterations, got {}", kClusterBlocks, print_extent(site.scope()));
+  bool parallel = false;
+  for_each_stmt(site.scope().body, [&](const Stmt& s) { parallel |= s.mark == Mark::parallel; });
+  if (parallel) return invalid("expected no @parallel scope inside `{}`", move.args[0]);
+  return share_out(result, "parallelize_cluster", move, params, site, Mark::cluster);
+}
+std::vector<Move> propose_parallelize_cluster(const Kernel& kernel) {
+  return propose_marks(kernel, "parallelize_cluster");
+}
+
 // What a block does once it does for several iterations of the grid; which ones, code says.
 Status apply_make_persistent(TransformResult& result, const Move& move, const TransformParams&) {
   LATHE_ASSIGN(const ScopeSite site, find_site(result.kernel, move.args[0]));
   Stmt& scope = site.scope();
-  if (scope.mark != Mark::grid) return invalid("expected a @grid scope, `{}` is none", scope.iter);
+  if (!is_of_grid(scope.mark)) return invalid("expected a @grid or @cluster scope, `{}` is none", scope.iter);
   for (const Stmt& s : scope.body) {
-    if (s.mark == Mark::grid || s.mark == Mark::persistent)
+    if (is_of_grid(s.mark) || s.mark == Mark::persistent)
       return invalid("expected the innermost @grid scope, `{}` holds @{} scope `{}`", scope.iter, mark_name(s.mark),
                      s.iter);
   }
@@ -201,7 +220,7 @@ Status apply_make_persistent(TransformResult& result, const Move& move, const Tr
 std::vector<Move> propose_make_persistent(const Kernel& kernel) {
   std::vector<Move> out;
   for_each_stmt(kernel.body, [&](const Stmt& s) {
-    if (s.mark == Mark::grid) out.push_back({"make_persistent", {s.iter}, {}, {}});
+    if (is_of_grid(s.mark)) out.push_back({"make_persistent", {s.iter}, {}, {}});
   });
   return out;
 }

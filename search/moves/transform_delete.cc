@@ -2,6 +2,7 @@
 // undoes create_temporary mode=accumulate. A temporary that is one plain assignment goes by inline_temporary.
 #include <algorithm>
 
+#include "ir/core/names.h"
 #include "search/moves/footprint.h"
 #include "search/moves/legality.h"
 #include "search/moves/transform_rows.h"
@@ -102,6 +103,15 @@ Status apply_delete_temporary(TransformResult& result, const Move& move, const T
     if (!a.write && is_copy(*a.stmt, name, target)) read = &a;
   }
   if (!read) return invalid("expected `{}` to be copied to `{}`", name, target);
+  const bool own = to->place == Place::stack || to->place == Place::reg || to->place == Place::shared;
+  for (const Access& a : all) {
+    for (size_t i = path.size(); own && a.buffer == name && i < a.scopes.size(); ++i) {
+      const Mark mark = a.scopes[i]->mark;
+      if (is_shared_out(mark) && (mark != Mark::block || to->place == Place::stack))
+        return invalid("expected no @{} scope between uses of `{}`, of which each of its iterations would have its own",
+                       mark_name(mark), target);
+    }
+  }
   if (inside_mark(path, Mark::vector) || inside_mark(path, Mark::tensor))
     return invalid("expected `{}` to be used outside @vector and @tensor scopes", name);
   CopyOut copy;

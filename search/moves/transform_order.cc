@@ -19,6 +19,9 @@ Status apply_swap_scopes(TransformResult& result, const Move& move, const Transf
     return invalid("expected `{}` to be the only statement of `{}`", b, a);
   }
   if (uses(inner.scope().extent, a)) return invalid("expected an extent of `{}` that does not depend on `{}`", b, a);
+  bool role = false;
+  for_each_stmt(inner.scope().body, [&](const Stmt& s) { role |= s.mark == Mark::role; });
+  if (role) return invalid("expected no @role scope inside `{}`, which fills places in the order of the loops", b);
   bool swapped = false;
   const auto swap = [&] {
     std::swap(outer.scope().iter, inner.scope().iter);

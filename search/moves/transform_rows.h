@@ -53,6 +53,7 @@ LATHE_MOVE_ROW(unroll_scope);
 LATHE_MOVE_ROW(vectorize_scope);
 LATHE_MOVE_ROW(parallelize);
 LATHE_MOVE_ROW(parallelize_grid);
+LATHE_MOVE_ROW(parallelize_cluster);
 LATHE_MOVE_ROW(parallelize_block);
 LATHE_MOVE_ROW(tensorize);
 LATHE_MOVE_ROW(prefetch);

@@ -1,8 +1,9 @@
-// tile_scope: one scope into two, with the four ways to treat a tail. Order of execution stays.
+// tile_scope: one scope into two, with the five ways to treat a tail. Order of execution stays.
 //   mask    for n0 < ceildiv(N, T): for n1 < min(T, N - T*n0): S(T*n0 + n1)
 //   exact   for n0 < N // T: for n1 < T: S(T*n0 + n1)
 //   peel    the same, and for n2 < N % T: S(T*(N // T) + n2) after it
 //   clamp   for n0 < ceildiv(N, T): for n1 < T: S(min(T*n0, N - T) + n1)     (some run twice)
+//   idle    for n0 < A: for n1 < min(T, N - T*n0): S(T*n0 + n1)              (A: in any case; the last may do nothing)
 // pad_scope: as many iterations as a scope has at most, in any case. What it writes further nobody reads.
 //   for n0 < ceildiv(N, 8): for n1 < min(8, N - 8*n0): t[8*n0 + n1] = e  ->  ... for n1 < 8: t[8*n0 + n1] = e
 // merge_scopes: two perfectly nested scopes become one, in the same order; undoes tile_scope, and makes one long scope
@@ -20,6 +21,8 @@
 
 namespace lathe::search {
 using namespace ir;  // NOLINT(google-build-using-namespace)
+
+static constexpr int64_t kMostTiles = 64;  // of which some may do nothing
 
 // May an iteration run twice in a row of its neighbours? Plain assignments whose operands the scope
 // leaves alone.
@@ -55,7 +58,10 @@ Status apply_tile_scope(TransformResult& result, const Move& move, const Transfo
     LATHE_RETURN_IF_ERROR(legality.require(2, proves_le(size, extent, ranges), print_extent(scope)));
     LATHE_RETURN_IF_ERROR(legality.require(3, idempotent(scope)));
   }
-  if (divisible) tail = "exact";
+  const int64_t tiles = (std::max<int64_t>(interval(extent, ranges).hi, 1) - 1) / tile + 1;
+  if (tail == "idle" && tiles > kMostTiles)
+    return invalid("expected at most {} tiles in any case, got {}", kMostTiles, print_extent(scope));
+  if (divisible && tail != "idle") tail = "exact";
   bool shifts = false;  // by the iterator, whose larger values would be counts that there are not
   const auto counts = [&](const Expr& e) -> Expr {
     const bool shift = e->op == Op::k_shift_left || e->op == Op::k_shift_right;
@@ -73,8 +79,8 @@ Status apply_tile_scope(TransformResult& result, const Move& move, const Transfo
   const Expr outer_iter = iter(created[0]), inner_iter = iter(created[1]);
 
   Expr outer_extent, inner_extent = size, start = outer_iter * size;
-  if (tail == "mask") {
-    outer_extent = ceildiv(extent, size);
+  if (tail == "mask" || tail == "idle") {
+    outer_extent = tail == "idle" ? Expr(tiles) : ceildiv(extent, size);
     inner_extent = ir::min(size, extent - size * outer_iter);
   } else if (tail == "clamp") {
     outer_extent = ceildiv(extent, size);
@@ -115,7 +121,7 @@ std::vector<Move> propose_tile_scope(const Kernel& kernel) {
   std::vector<Move> out;
   for (const std::string& scope : plain_scopes(kernel)) {
     for (const char* size : {"2", "3", "4", "8", "16", "32"}) {
-      for (const char* tail : {"exact", "peel", "mask", "clamp"}) {
+      for (const char* tail : {"exact", "peel", "mask", "clamp", "idle"}) {
         out.push_back({"tile_scope", {scope, size}, {{"tail", tail}}, {}});
       }
     }

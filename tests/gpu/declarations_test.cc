@@ -67,6 +67,16 @@ static_assert(cuda::MemoryKind().location_type == CU_MEM_LOCATION_TYPE_DEVICE);
 static_assert(sizeof(cuda::MemoryAccess) == sizeof(CUmemAccessDesc));
 static_assert(offsetof(cuda::MemoryAccess, rights) == offsetof(CUmemAccessDesc, flags));
 static_assert(cuda::MemoryAccess().rights == CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+static_assert(cuda::kLaunchCluster == CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION);
+static_assert(sizeof(cuda::LaunchAttribute) == sizeof(CUlaunchAttribute));
+static_assert(offsetof(cuda::LaunchAttribute, cluster) == offsetof(CUlaunchAttribute, value));
+static_assert(sizeof(cuda::LaunchForm) == sizeof(CUlaunchConfig));
+static_assert(offsetof(cuda::LaunchForm, blocks) == offsetof(CUlaunchConfig, gridDimX));
+static_assert(offsetof(cuda::LaunchForm, threads) == offsetof(CUlaunchConfig, blockDimX));
+static_assert(offsetof(cuda::LaunchForm, shared) == offsetof(CUlaunchConfig, sharedMemBytes));
+static_assert(offsetof(cuda::LaunchForm, stream) == offsetof(CUlaunchConfig, hStream));
+static_assert(offsetof(cuda::LaunchForm, attributes) == offsetof(CUlaunchConfig, attrs));
+static_assert(offsetof(cuda::LaunchForm, attribute_count) == offsetof(CUlaunchConfig, numAttrs));
 static_assert(cuda::kBadCode == std::array<int, 3>{CUDA_ERROR_INVALID_IMAGE, CUDA_ERROR_NO_BINARY_FOR_GPU,
                                                    CUDA_ERROR_UNSUPPORTED_PTX_VERSION});
 static_assert(cuda::kBreaks == std::array<int, 10>{CUDA_ERROR_ECC_UNCORRECTABLE, CUDA_ERROR_ILLEGAL_ADDRESS,

@@ -55,13 +55,32 @@ TEST(DeviceCode, DamageIsFound) {
     std::string out = bytes;
     return out.replace(out.find(from), from.size(), to);
   };
-  EXPECT_EQ(why(replaced("device code 2", "device code 1")), "expected `device code 2`");
+  EXPECT_EQ(why(replaced("device code 3", "device code 2")), "expected `device code 3`");
   EXPECT_EQ(why(replaced("threads: 256", "threads: 0")), "0 threads");
   EXPECT_EQ(why(replaced("shared: 65536", "shared: 232449")), "232449 bytes of shared memory");
   EXPECT_EQ(why(replaced("threads: 256", "threads: 25x")), "expected a number after `threads`");
   EXPECT_EQ(why(replaced("registers: 24", "registers: 99")), "24 registers, expected 99");
   EXPECT_THAT(why(replaced("lathe_0123456789ab\narch", "lathe_0123456789xx\narch")),
               HasSubstr("no kernel lathe_0123456789xx"));
+}
+
+TEST(DeviceCode, ClustersAreThoseOfTheCubin) {
+  DeviceCode c = code();
+  c.cluster = 2;
+  EXPECT_EQ(why(write_device_code(c, kH200)), "clusters of 1 blocks, expected 2");
+  c.cubin = test::write_fake_cubin(90, c.kernel, 24, "code", 2);
+  const std::string bytes = write_device_code(c, kH200);
+  const auto read = parse_device_code(bytes, kH200);
+  ASSERT_TRUE(read.ok()) << read.status().message();
+  EXPECT_EQ(read->cluster, 2);
+  const auto of = [&](const std::string& blocks) {
+    std::string out = bytes;
+    return out.replace(out.find("cluster: 2"), 10, "cluster: " + blocks);
+  };
+  EXPECT_EQ(why(of("0")), "clusters of 0 blocks");
+  EXPECT_EQ(why(of("3")), "clusters of 3 blocks");
+  EXPECT_EQ(why(of("1")), "clusters of 2 blocks, expected 1");
+  EXPECT_EQ(why(write_device_code(c, kA100), kA100), "clusters of 2 blocks");
 }
 
 // The driver reads a cubin without being told how long it is: its tables lie in it.

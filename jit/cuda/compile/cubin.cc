@@ -19,7 +19,7 @@ constexpr uint64_t kAnyForm = 0x1ff, kFma = 0x023, kGroupMma = 0x1f0;  // of an 
 // Under the predicate !PT an instruction does nothing: ptxas puts such loads beside asynchronous copies.
 constexpr int kPredicate = 12, kNever = 0xf;
 constexpr int kMachineCuda = 190, kAbiOfNewerFiles = 8;
-constexpr uint8_t kAttributeFrame = 0x11, kAttributeRegisters = 0x2f;
+constexpr uint8_t kAttributeFrame = 0x11, kAttributeRegisters = 0x2f, kAttributeCluster = 0x3d;
 constexpr size_t kInstruction = 16;
 
 template <class T>
@@ -54,6 +54,7 @@ class Reader {
     if (text == nullptr) return invalid("no kernel {} in it", kernel);
     count_instructions(text->bytes);
     if (info != nullptr && symbols != nullptr) read_info(info->bytes, symbols->bytes, kernel);
+    if (const Section* own = find(".nv.info." + kernel); own != nullptr) read_own_info(own->bytes);
     return out_;
   }
 
@@ -126,8 +127,14 @@ class Reader {
         case 0xfae:
           ++out_.async_copies;
           break;
+        case 0x3b4:
+          ++out_.shared_boxes;
+          [[fallthrough]];
         case 0x5b4:
           ++out_.box_copies;
+          break;
+        case 0x9c7:
+          ++out_.cluster_barriers;
           break;
         case 0x5a7:
         case 0x9a7:
@@ -158,8 +165,9 @@ class Reader {
     return read_at(symbols, index * sizeof(Elf64_Sym), symbol) && name_at(strings_, symbol.st_name) == kernel;
   }
 
-  // Attributes: format, number, then a value of two bytes or the size of what follows.
-  void read_info(std::string_view info, std::string_view symbols, const std::string& kernel) {
+  // Attributes: format, number, then a value of two bytes or the size of what follows. f(number, what follows)
+  template <class F>
+  static void each_attribute(std::string_view info, const F& f) {
     constexpr uint8_t kSized = 4;
     for (uint64_t at = 0;;) {
       uint8_t format = 0, attribute = 0;
@@ -167,14 +175,28 @@ class Reader {
       if (!read_at(info, at, format) || !read_at(info, at + 1, attribute) || !read_at(info, at + 2, size)) return;
       at += 4;
       if (format != kSized) continue;
-      uint32_t symbol = 0, value = 0;
-      const bool two = size == 8 && read_at(info, at, symbol) && read_at(info, at + 4, value);
-      if (two && names(symbols, symbol, kernel)) {
-        if (attribute == kAttributeRegisters) out_.registers = static_cast<int>(value);
-        if (attribute == kAttributeFrame) out_.frame_bytes = static_cast<int>(value);
-      }
+      f(attribute, part(info, at, size));
       at += size;
     }
+  }
+
+  void read_info(std::string_view info, std::string_view symbols, const std::string& kernel) {
+    each_attribute(info, [&](uint8_t attribute, std::string_view of) {
+      uint32_t symbol = 0, value = 0;
+      const bool two = of.size() == 8 && read_at(of, 0, symbol) && read_at(of, 4, value);
+      if (!two || !names(symbols, symbol, kernel)) return;
+      if (attribute == kAttributeRegisters) out_.registers = static_cast<int>(value);
+      if (attribute == kAttributeFrame) out_.frame_bytes = static_cast<int>(value);
+    });
+  }
+
+  void read_own_info(std::string_view info) {
+    each_attribute(info, [&](uint8_t attribute, std::string_view of) {
+      uint32_t along[3] = {};
+      for (size_t i = 0; i < 3; ++i) (void)read_at(of, 4 * i, along[i]);
+      const uint64_t blocks = uint64_t{along[0]} * along[1] * along[2];
+      if (attribute == kAttributeCluster) out_.cluster = static_cast<int>(std::min<uint64_t>(blocks, INT32_MAX));
+    });
   }
 
   std::string_view bytes_, strings_;

@@ -15,6 +15,7 @@ struct AccessCounts {
 
 struct CubinInfo {
   int sm = 0;         // 90; of its letter the file says nothing for certain
+  int cluster = 1;    // blocks that run at once
   int registers = 0;  // of a thread
   int frame_bytes = 0;
   int instructions = 0;
@@ -26,6 +27,8 @@ struct CubinInfo {
   int group_mma = 0;              // of four warps: HGMMA
   int async_copies = 0;           // of global memory to shared memory
   int box_copies = 0;             // of a tensor, whole boxes: UTMALDG
+  int shared_boxes = 0;           // of these, to all blocks of a cluster: UTMALDG.MULTICAST
+  int cluster_barriers = 0;       // for all threads of a cluster: UCGABAR_ARV
   int rings = 0;                  // what is done with mbarriers: SYNCS
   int register_changes = 0;       // of a role: USETMAXREG
 };

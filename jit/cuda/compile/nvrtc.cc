@@ -195,6 +195,8 @@ Result<CompiledKernel> Nvrtc::compile(const DeviceProgram& program, const std::s
                                       const ir::GpuTarget& target, const CompileLimits& limits) const {
   if (const int shared = dynamic_shared(program); shared > ir::most_shared(target))
     return ir::unsupported("{} bytes of shared memory, {} has {}", shared, target.name, ir::most_shared(target));
+  if (program.cluster > 1 && !ir::has_clusters(target))
+    return ir::unsupported("clusters of {} blocks, {} has none", program.cluster, target.name);
   const int blocks = wanted_blocks(program);
   bool spilled = false;
   std::string text = cuda_text(program, kernel, blocks);

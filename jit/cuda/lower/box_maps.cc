@@ -29,6 +29,14 @@ Expr stride_of(const ir::Buffer& b, size_t d) {
   return ir::simplify(out);
 }
 
+// Whether all blocks of a cluster copy the same.
+bool is_shared(const ir::Kernel& leaf, const std::vector<Expr>& index) {
+  const Stmt* s = &leaf.body[0];
+  while (s->mark == ir::Mark::grid && s->body.size() == 1) s = &s->body[0];
+  return s->mark == ir::Mark::cluster &&
+         std::none_of(index.begin(), index.end(), [&](const Expr& e) { return ir::uses(e, s->iter); });
+}
+
 size_t dim_of(const std::vector<Expr>& index, const std::string& iterator) {
   return static_cast<size_t>(
       std::find_if(index.begin(), index.end(), [&](const Expr& e) { return ir::uses(e, iterator); }) - index.begin());
@@ -62,7 +70,14 @@ Result<BoxCopy> box_copy(const ir::Kernel& leaf, const Stmt& scope) {
     return unsupported("{} has places of {} x {} elements, expected lines of {}, at most {}", out.target, print(lines),
                        print(width), kNear, kMostBox);
   out.width = width->ival;
-  out.lines = lines->ival;
+  out.lines = out.part = lines->ival;
+  if (is_shared(leaf, index)) {
+    constexpr int64_t kWhole = kSwizzled / kSwizzledLine;  // lines that are swizzled together
+    if (out.lines % (kWhole * ir::kClusterBlocks) != 0)
+      return unsupported("{} blocks share boxes of {} lines, expected a multiple of {}", ir::kClusterBlocks, out.lines,
+                         kWhole * ir::kClusterBlocks);
+    out.part = out.lines / ir::kClusterBlocks;
+  }
   int param = 0;
   for (const ir::Buffer& b : leaf.buffers) {
     if (&b == &from) break;
@@ -77,7 +92,7 @@ Result<BoxCopy> box_copy(const ir::Kernel& leaf, const Stmt& scope) {
   };
   const size_t far = of(out.far);
   add(near, kNear);
-  add(far, static_cast<int>(out.lines));
+  add(far, static_cast<int>(out.part));
   for (size_t d = index.size(); d-- > 0;) {
     if (d != near && d != far && !ir::is_const_int(stride_of(from, d), 0) && !ir::is_const_int(from.dims[d], 1))
       add(d, 1);

@@ -17,6 +17,7 @@ struct BoxCopy {
   size_t target_near = 0;  // dimensions of the target
   size_t target_far = 0;
   int64_t width = 0, lines = 0;  // elements of the target along each
+  int64_t part = 0;              // lines that one block copies; fewer than all: to each block of its cluster
   std::vector<ir::Expr> at;      // of the first element, by dimensions of the map
 };
 // UNSUPPORTED: the copy is of another form than hardware has.

@@ -47,11 +47,15 @@ Status DeviceLowering::open_rings() {
     out_.shared[static_cast<size_t>(place_of_.at(name).index)].ring = 0;
   }
   out_.rings.push_back(std::move(ring));
-  // A thread of each warp arrives once all of it have read a place.
+  // A thread of each warp of the cluster arrives once all of it have read a place.
   if (plan_.role != nullptr)
-    out_.rings.push_back({"e0", out_.rings[0].places, Expr(int64_t{out_.readers() / kWarpThreads}), 0});
+    out_.rings.push_back({"e0", out_.rings[0].places, Expr(int64_t{out_.readers() / kWarpThreads} * out_.cluster), 0});
   out_.body.push_back(made(Kind::open_rings));
-  barrier(out_.threads, out_.body);
+  if (out_.cluster > 1) {
+    out_.body.push_back(made(Kind::cluster_barrier));
+  } else {
+    barrier(out_.threads, out_.body);
+  }
   return {};
 }
 
@@ -127,7 +131,7 @@ Result<size_t> DeviceLowering::boxes(const std::vector<Stmt>& list, size_t first
   return last - first;
 }
 
-// One for each panel of 64 neighbours.
+// One for each panel of 64 neighbours; of what a cluster shares a block's part of the lines, for all of them.
 Status DeviceLowering::box(const BoxCopy& copy, const Stmt& is, const Expr& number, List& to) {
   const auto place = [&](int64_t far, int64_t near) {
     return element(copy.target, is.index, {{copy.far, Expr(far)}, {copy.near, Expr(near)}});
@@ -150,6 +154,12 @@ Status DeviceLowering::box(const BoxCopy& copy, const Stmt& is, const Expr& numb
     b.places = {std::move(first)};
     for (const Expr& e : copy.at) b.at.push_back(ir::simplify(e, ranges_));
     b.at[0] = ir::simplify(b.at[0] + Expr(panel), ranges_);
+    if (copy.part != copy.lines) {
+      const Expr line = ir::iter(rank_) * Expr(copy.part);
+      b.all = true;
+      b.places[0].offset = ir::simplify(b.places[0].offset + line * Expr(kNear), ranges_);
+      b.at[1] = ir::simplify(b.at[1] + line, ranges_);
+    }
     to.push_back(std::move(b));
   }
   return {};
@@ -176,6 +186,8 @@ Status DeviceLowering::copied_by_threads(const Stmt& s, const BoxCopy& copy, int
   when.integer = ir::make(Op::k_logical_and, {ir::make(Op::k_lt, {ir::iter(s.iter), s.extent}),
                                               ir::make(Op::k_lt, {ir::iter(inner.iter), inner.extent})});
   LATHE_RETURN_IF_ERROR(inside(s, [&] { return inside(inner, [&] { return assign(inner.body[0], 1, when.body); }); }));
+  // A tile that has no lines is there in a cluster, and is multiplied.
+  if (out_.cluster > 1) LATHE_RETURN_IF_ERROR(store_zero(inner.body[0], 1, when.otherwise));
   known_ = known;
   taken_ = taken;
   loop.body.push_back(std::move(when));

@@ -136,7 +136,11 @@ Result<DeviceProgram> DeviceLowering::run() {
       grid.inside = grid.inside ? ir::make(Op::k_logical_and, {grid.inside, guard}) : guard;
     }
     ranges_.enter(*inner);
-    if (inner->body.size() != 1 || inner->body[0].mark != Mark::grid) break;
+    if (inner->body.size() != 1 || !ir::is_of_grid(inner->body[0].mark)) break;
+  }
+  if (inner->mark == Mark::cluster) {
+    rank_ = inner->iter;
+    out_.cluster = static_cast<int>(ir::kClusterBlocks);
   }
   grid.persistent = inner->body.size() == 1 && inner->body[0].mark == Mark::persistent;
   if (grid.persistent) ranges_.enter(*(inner = &inner->body[0]));

@@ -1,6 +1,7 @@
 // What warps of their own do: a @role scope, which copies boxes to the places of a ring. They go through the loops
 // around it and do nothing else; the others do all but that. Two rings say which places are filled and which have been
-// read, each for the right time: the numbers of places go on from turn to turn of the loops further out.
+// read, each for the right time: the numbers of places go on from turn to turn of the loops further out. In a cluster
+// each block fills a part of what blocks share in all of them, so a place is free once it has been read in all.
 #include "ir/analysis/intrinsics.h"
 #include "ir/core/names.h"
 #include "ir/core/text_form.h"
@@ -108,6 +109,9 @@ Status DeviceLowering::roles(const std::vector<Stmt>& list, const Grid& grid, in
   Renaming("_c").run(mapped.otherwise);
   mapped.body.push_back(std::move(one));
   out.body.push_back(std::move(mapped));
+  for (List* role : {&out.body, &out.otherwise}) {  // until the last box has come to all blocks, and the last arrival
+    if (out_.cluster > 1) role->emplace_back().kind = Kind::cluster_barrier;
+  }
   to.push_back(std::move(out));
   return {};
 }
@@ -146,6 +150,7 @@ Status DeviceLowering::release(const Expr& turn, List& to) const {
                           ir::make(Op::k_eq, {ir::mod(ir::iter("thread"), Expr(int64_t{kWarpThreads})), Expr(0)})});
   one.body.push_back(at_ring(Kind::arrive, ir::simplify(number - Expr(1), ranges_)));
   one.body.back().ring = 1;
+  one.body.back().all = out_.cluster > 1;  // each of its blocks fills places of all
   to.push_back(std::move(one));
   return {};
 }

@@ -176,6 +176,7 @@ class DeviceLowering {
   bool open_ = false, on_their_way_ = false;  // copies that no group has; that nothing has waited for
   int block_depth_ = 0;
   Part part_ = Part::all;
+  std::string rank_;                  // which block of the cluster it is
   std::set<std::string> copied_;      // registers that hold elements of inputs as they are
   bool tensor_ = false;               // warps compute together: elements of 2 bytes lie as they are
   const ir::Stmt* vector_ = nullptr;  // whose lanes are taken together

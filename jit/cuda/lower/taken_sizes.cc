@@ -64,7 +64,7 @@ void rename(std::vector<DeviceStmt>& list, const std::set<std::string>& names) {
 TakenSizes take_sizes(const ir::Kernel& leaf) {
   TakenSizes out{leaf, {}};
   std::set<std::string> grid;
-  for (const Stmt* s = &leaf.body[0]; s->mark == ir::Mark::grid; s = &s->body[0]) {
+  for (const Stmt* s = &leaf.body[0]; ir::is_of_grid(s->mark); s = &s->body[0]) {
     grid.insert(s->iter);
     if (s->body.size() != 1) break;
   }

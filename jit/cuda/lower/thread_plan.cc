@@ -32,7 +32,8 @@ class Planner {
   ir::Result<ThreadPlan> run() {
     const Stmt* inner = &leaf_.body[0];
     Scopes outer = {inner};
-    while (inner->body.size() == 1 && inner->body[0].mark == Mark::grid) outer.push_back(inner = &inner->body[0]);
+    while (inner->body.size() == 1 && ir::is_of_grid(inner->body[0].mark)) outer.push_back(inner = &inner->body[0]);
+    const bool cluster = inner->mark == Mark::cluster;
     const bool persistent = inner->body.size() == 1 && inner->body[0].mark == Mark::persistent;
     if (persistent) outer.push_back(inner = &inner->body[0]);
     ir::Ranges ranges(leaf_);
@@ -42,6 +43,7 @@ class Planner {
     LATHE_RETURN_IF_ERROR(find_role(inner->body, {}));
     LATHE_RETURN_IF_ERROR(check_role());
     if (persistent && plan_.role == nullptr) return unsupported("a @persistent scope without a @role scope");
+    if (cluster && plan_.role == nullptr) return unsupported("a @cluster scope without a @role scope");
     plan_.counts = persistent || plan_.role_loops.size() > 1;
     find_rings();
     LATHE_RETURN_IF_ERROR(list(inner->body, outer, nullptr));

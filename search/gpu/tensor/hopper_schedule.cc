@@ -14,6 +14,9 @@
 // With stages boxes of both go to a ring of so many places, the latest ones while products are added:
 //          for k0: {a_s[(k0 + S - 1) % S] = a @tensor(tma_2d); b_s[..] = b; for groups: .. a_s[k0 % S] * b_s[k0 % S]}
 //
+// With pairs two such blocks are a cluster (mc is of two iterations), of which each asks for half of what both need:
+//     -> for mb @grid: for nb @grid: for mc @cluster: ...
+//
 // With roles other warps ask for them, steps are whole (boxes are 0 beyond the last term), and nobody meets:
 //          for k0: {for once @role: {a_s[k0 % S] = a @tensor(tma_2d); b_s[..] = b}; for groups: .. a_s * b_s}
 #include "search/gpu/tensor/hopper_schedule.h"
@@ -57,13 +60,15 @@ class Writer {
     list_.knob("rows", t_.rows);
     list_.knob("columns", t_.columns);
     list_.knob("group_columns", t_.group_columns);
-    tile_result(list_, p_, t_.rows, t_.columns, kDepth, !t_.roles);
+    tile_result(list_, p_, t_.rows, t_.columns, kDepth, !t_.roles, t_.pairs);
     if (!t_.roles) list_.move("tile_scope {0}2 {1} tail=mask as {0}z,{0}y", k_, kTerms);
     if (t_.stages > 0) list_.knob("stages", t_.stages);
     if (t_.raster > 0) list_.knob("raster", t_.raster);
     if (t_.roles) list_.knob("roles", 1);
     if (t_.persistent) list_.knob("persistent", 1);
     if (t_.staged) list_.knob("staged", 1);
+    if (t_.pairs != TilePairs::none) list_.knob("cluster_rows", t_.pairs == TilePairs::below ? 2 : 1);
+    if (t_.pairs != TilePairs::none) list_.knob("cluster_columns", t_.pairs == TilePairs::beside ? 2 : 1);
     stage();
     launch();
     const bool bf16 = kernel_.find_buffer(p_.operands[0].buffer)->type == DType::bf16;
@@ -135,14 +140,16 @@ class Writer {
   void launch() {
     for (const Stmt* b : p_.batch) list_.move("parallelize_grid {}", b->iter);
     if (t_.raster > 0) {
-      list_.move("tile_scope {0}b {1} tail=mask as {0}g,{0}h", m_, t_.raster);
+      list_.move("tile_scope {0}b {1} tail=mask as {0}g,{0}h", m_, t_.raster / (t_.pairs == TilePairs::below ? 2 : 1));
       list_.move("swap_scopes {}h {}b", m_, n_);
       for (const std::string& s : {m_ + "g", n_ + "b", m_ + "h"}) list_.move("parallelize_grid {}", s);
     } else {
       list_.move("parallelize_grid {}b", m_);
       list_.move("parallelize_grid {}b", n_);
     }
-    if (t_.persistent) list_.move("make_persistent {}", t_.raster > 0 ? m_ + "h" : n_ + "b");
+    const bool pairs = t_.pairs != TilePairs::none;
+    if (pairs) list_.move("parallelize_cluster {}", block_of(p_, t_.pairs));
+    if (t_.persistent) list_.move("make_persistent {}", pairs || t_.raster == 0 ? block_of(p_, t_.pairs) : m_ + "h");
     for (const ProductOperand& s : p_.operands) {
       list_.move("move_to_shared {}_s {}0", s.buffer, k_);
       if (!t_.roles) list_.move("move_to_shared {}_t {}z", s.buffer, k_);
@@ -249,7 +256,11 @@ Result<std::vector<GroupTile>> group_tiles_of(const GeneralKernel& general, cons
     if (t.stages > 0 && many) t.raster = kRaster;
   }
   // The best tile in other forms, so that measuring may judge between them.
-  for (bool GroupTile::* form : {&GroupTile::staged, &GroupTile::persistent}) {
+  if (!out.empty() && out.front().pairs != TilePairs::none) {
+    out.insert(out.begin() + 1, out.front());
+    out[1].pairs = TilePairs::none;
+  }
+  for (bool GroupTile::*form : {&GroupTile::staged, &GroupTile::persistent}) {
     if (out.empty() || !(out.front().*form)) continue;
     out.insert(out.begin() + 1, out.front());
     out[1].*form = false;
@@ -274,6 +285,7 @@ constexpr int64_t kLeastStages = 3, kMostStages = 8, kMostBox = 256;
 constexpr double kSharedCycle = 128;  // bytes of shared memory in a cycle of a multiprocessor
 constexpr double kProducts = 2048;    // in a cycle of its tensor cores
 constexpr double kBegin = 1000;       // cycles from the end of a block to the first products of the next one
+constexpr double kTogether = 100;     // that blocks of a cluster wait for each other in a tile
 
 int64_t sums(const GroupTile& t) { return kRows * t.group_columns / 128; }
 // Of a block. Where there are roles it has all registers, and warps that multiply get what others leave.
@@ -322,6 +334,9 @@ ir::Status check_tile(const GroupTile& t) {
   if (t.staged && t.group_columns % kStagedColumns != 0)
     return invalid("results of {} columns of a group are staged, expected a multiple of {}", t.group_columns,
                    kStagedColumns);
+  if (t.pairs == TilePairs::below && t.raster % 2 != 0)
+    return invalid("{} tiles below each other, expected whole pairs", t.raster);
+  if (t.pairs != TilePairs::none && !t.roles) return invalid("blocks that share boxes, expected roles in them");
   if (t.persistent && !t.roles) return invalid("blocks that go through several tiles, expected roles in them");
   if (t.threads() > kMostThreads) return invalid("{} threads, expected at most {}", t.threads(), kMostThreads);
   if (registers(t) > most_registers(t))
@@ -366,13 +381,16 @@ const std::vector<GroupTile>& group_tiles() {
 
 double group_cycles(const GroupTile& t, const ProductShape& s, const ir::GpuTarget& gpu) {
   const int64_t depth = std::max<int64_t>(s.depth, 1);
+  const int64_t below = t.pairs == TilePairs::below ? 2 : 1, beside = t.pairs == TilePairs::beside ? 2 : 1;
   const auto area = static_cast<double>(t.rows * t.columns), lines = static_cast<double>(t.rows + t.columns);
   // Factors are read by each group; both are stored once.
   const auto groups = static_cast<double>(t.threads()) / 128,
              reads = groups * static_cast<double>(kRows + t.group_columns);
   TileWork work;
-  work.tiles =
-      s.batch * ceil_div(std::max<int64_t>(s.rows, 1), t.rows) * ceil_div(std::max<int64_t>(s.columns, 1), t.columns);
+  const auto along = [](int64_t size, int64_t tile, int64_t pairs) {
+    return ceil_div(std::max<int64_t>(size, 1), tile * pairs) * pairs;
+  };
+  work.tiles = s.batch * along(s.rows, t.rows, below) * along(s.columns, t.columns, beside);
   const int64_t rounds = ceil_div(work.tiles, std::max(gpu.multiprocessors, 1));
   work.steps = ceil_div(depth, kDepth);
   work.threads = block_threads(t);
@@ -383,20 +401,34 @@ double group_cycles(const GroupTile& t, const ProductShape& s, const ir::GpuTarg
   work.step = static_cast<double>(kDepth) * std::max(area / kProducts, (reads + lines) * 2 / kSharedCycle);
   work.rest = area * 2 / 32 * (t.staged ? kStagedRest : 1);
   const double results = t.staged ? area : kHalfSectors * area;
-  const double l2 = static_cast<double>(work.tiles) * (static_cast<double>(depth) * lines + results) * 2 / kL2Bytes;
+  // A pair reads what both need once.
+  const auto read = static_cast<double>(t.rows / beside + t.columns / below);
+  const double l2 = static_cast<double>(work.tiles) * (static_cast<double>(depth) * read + results) * 2 / kL2Bytes;
   // A block that follows another one begins with an empty ring; one that goes on has the first steps of its next tile.
   const double begin = t.roles && !t.persistent ? kBegin * static_cast<double>(rounds - 1) : 0;
-  return std::max(busy_cycles(work, gpu), l2) + begin;
+  const double together = below * beside > 1 ? kTogether * static_cast<double>(rounds) : 0;
+  return std::max(busy_cycles(work, gpu), l2) + begin + together;
+}
+
+// Whether there are tiles for two blocks each way, more of them than run at once, and multiprocessors for pairs.
+static bool is_worth_pairs(const GroupTile& t, TilePairs pairs, const ProductShape& s, const ir::GpuTarget& gpu) {
+  const int64_t rows = ceil_div(s.rows, t.rows), columns = ceil_div(s.columns, t.columns);
+  return t.roles && ir::has_clusters(gpu) && gpu.multiprocessors % 2 == 0 &&
+         (pairs == TilePairs::below ? rows : columns) >= 2 && s.batch * rows * columns > gpu.multiprocessors;
 }
 
 std::vector<GroupTile> ranked_group_tiles(const ProductShape& shape, const ir::GpuTarget& gpu) {
   const auto others = [&](GroupTile t) {
     std::vector<GroupTile> out;
-    for (const bool persistent : {false, true}) {
-      for (const bool staged : {false, true}) {
-        t.persistent = persistent;
-        t.staged = staged;
-        if ((!persistent || t.roles) && (!staged || shape.lines)) out.push_back(t);
+    for (const TilePairs pairs : {TilePairs::none, TilePairs::below, TilePairs::beside}) {
+      if (pairs != TilePairs::none && !is_worth_pairs(t, pairs, shape, gpu)) continue;
+      t.pairs = pairs;
+      for (const bool persistent : {false, true}) {
+        for (const bool staged : {false, true}) {
+          t.persistent = persistent;
+          t.staged = staged;
+          if ((!persistent || t.roles) && (!staged || shape.lines)) out.push_back(t);
+        }
       }
     }
     return out;

@@ -6,6 +6,7 @@
 
 #include "ir/base/gpu_target.h"
 #include "search/gpu/general_kernel.h"
+#include "search/gpu/product_form.h"
 #include "search/gpu/product_tiles.h"
 #include "search/moves/schedule.h"
 
@@ -20,6 +21,8 @@ struct GroupTile {
   bool roles = false;       // four warps more ask for the boxes, and the groups only multiply
   bool persistent = false;  // with roles: a block goes through several tiles
   bool staged = false;      // results go through shared memory (staged_results.h)
+  // With roles: two blocks have tiles below each other, or beside, and share the factor that both need.
+  TilePairs pairs = TilePairs::none;
 
   // That multiply.
   int64_t threads() const { return rows / 64 * (columns / group_columns) * 128; }

@@ -15,25 +15,34 @@ constexpr uintptr_t kCopied = 4;  // bytes that copies bring at least
 constexpr size_t kGroup = 128;
 }  // namespace
 
-std::string BlockRun::run(const std::vector<int>& order, bool shuffled, unsigned seed) {
+void BlockRun::begin(const std::vector<BlockRun*>& cluster, const std::vector<int>& order, bool shuffled,
+                     unsigned seed) {
+  cluster_ = cluster;
   threads_.resize(order.size());
   group_runs_.resize(order.size() / kGroup);
   meetings_.resize(order.size() / kWarp + 1);
-  std::mt19937 random(static_cast<unsigned>(order.size()) + seed);
-  std::vector<int> turn = order;
-  for (;;) {
-    bool ran = false;
-    for (const int t : turn) {
-      const State state = threads_[static_cast<size_t>(t)].state;
-      if (state != State::fresh && state != State::ready) continue;
-      resume(t);
-      ran = true;
-    }
-    if (!why_.empty()) break;
-    const bool released = release(shuffled ? &random : nullptr);
-    if (!ran && !released) break;
-    if (shuffled) std::shuffle(turn.begin(), turn.end(), random);
+  random_.seed(static_cast<unsigned>(order.size()) + seed);
+  turn_order_ = order;
+  shuffled_ = shuffled;
+}
+
+bool BlockRun::round() {
+  enter_();
+  if (own_base_ != nullptr) *base_ = own_base_;
+  bool ran = false;
+  for (const int t : turn_order_) {
+    const State state = threads_[static_cast<size_t>(t)].state;
+    if (state != State::fresh && state != State::ready) continue;
+    resume(t);
+    ran = true;
   }
+  if (!why_.empty()) return ran;
+  const bool released = release(shuffled_ ? &random_ : nullptr);
+  if (shuffled_) std::shuffle(turn_order_.begin(), turn_order_.end(), random_);
+  return ran || released;
+}
+
+void BlockRun::end() {
   const auto waiting =
       std::find_if(threads_.begin(), threads_.end(), [](const Thread& t) { return t.state != State::done; });
   if (why_.empty() && waiting != threads_.end())
@@ -42,7 +51,6 @@ std::string BlockRun::run(const std::vector<int>& order, bool shuffled, unsigned
   if (!arriving_.empty()) fail("copies are on their way at the end");
   if (!boxes_.empty()) fail("boxes are on their way at the end");
   if (!reading_.empty()) fail("products are on their way at the end");
-  return why_;
 }
 
 void BlockRun::start(unsigned low, unsigned high) {
@@ -152,7 +160,7 @@ bool BlockRun::release(std::mt19937* random) {
   }
   const bool runs = std::any_of(threads_.begin(), threads_.end(),
                                 [](const Thread& t) { return t.state == State::ready || t.state == State::fresh; });
-  if (!any && !runs && !boxes_.empty()) {
+  if (cluster_.size() == 1 && !any && !runs && !boxes_.empty()) {
     arrive_box(random != nullptr ? (*random)() % boxes_.size() : boxes_.size() - 1);
     any = true;
   }
@@ -251,6 +259,7 @@ void BlockRun::note_shared(void* p, unsigned long bytes) {
   const std::pair place(reinterpret_cast<uintptr_t>(p), bytes);
   if (std::find(shared_.begin(), shared_.end(), place) != shared_.end()) return;
   shared_.push_back(place);
+  own_base_ = *base_;
   std::fill_n(static_cast<unsigned char*>(p), bytes, 0xff);  // a NaN of every type
 }
 

@@ -1,5 +1,5 @@
 // One block of a launch on the emulator: its threads as fibers, their rendezvous, and who touched which element since
-// the last barrier.
+// the last barrier. The blocks of a cluster run at once (block_cluster.cc).
 #pragma once
 #include <ucontext.h>
 
@@ -30,14 +30,17 @@ struct GroupProduct {
 class BlockRun {
  public:
   using Stacks = std::vector<std::unique_ptr<char[]>>;
-  // thread: where the kernel finds its number. stacks: those that nobody uses, which blocks hand on.
-  BlockRun(void (*entry)(const void*), const void* args, long long* thread, Stacks& stacks)
-      : entry_(entry), args_(args), number_(thread), stacks_(stacks) {}
+  // thread: where the kernel finds its number. stacks: those that nobody uses, which blocks hand on. base: where the
+  // kernel says where its shared memory begins. enter: before its threads run.
+  BlockRun(void (*entry)(const void*), const void* args, long long* thread, Stacks& stacks, char** base,
+           std::function<void()> enter)
+      : entry_(entry), args_(args), number_(thread), stacks_(stacks), base_(base), enter_(std::move(enter)) {}
   // To count conflicts of banks and sectors in; otherwise none are looked for.
   void count_banks(BankCounts* banks) { banks_ = banks; }
-  // order: of the threads that can go on; shuffled: again after each turn, by the seed. What went wrong; empty:
-  // nothing.
-  std::string run(const std::vector<int>& order, bool shuffled, unsigned seed);
+  // Blocks that run at once. order: of the threads that can go on; shuffled: again after each turn, by the seed, and
+  // sometimes a block runs ahead. What went wrong; empty: nothing.
+  static std::string run(const std::vector<BlockRun*>& cluster, const std::vector<int>& order, bool shuffled,
+                         unsigned seed);
 
   // Of the thread that runs.
   void barrier(int number);
@@ -66,6 +69,10 @@ class BlockRun {
   void arrive_at(const void* ring, int64_t bytes);
   void await_ring(const void* ring, int64_t parity);
   void start_box(void* to, const void* map, const void* ring, int dims, const int* at);
+  // The same in all blocks of the cluster, at the same places of their memory (block_cluster.cc).
+  void cluster_barrier() { wait(State::at_cluster, 0); }
+  void arrive_in_all(const void* ring);
+  void start_boxes(void* to, const void* map, const void* ring, int dims, const int* at);
   void note_banks(int site, const void* p, int bytes) {
     if (banks_ != nullptr) bank_log_.note(current_, site, p, bytes);
   }
@@ -74,7 +81,7 @@ class BlockRun {
   }
 
  private:
-  enum class State : uint8_t { fresh, ready, at_barrier, at_shuffle, at_warp, at_group, at_ring, done };
+  enum class State : uint8_t { fresh, ready, at_barrier, at_shuffle, at_warp, at_group, at_ring, at_cluster, done };
   struct Copy {
     char* to;
     const char* from;
@@ -137,6 +144,13 @@ class BlockRun {
   }
   static constexpr int kWarpSize = 32;
 
+  void begin(const std::vector<BlockRun*>& cluster, const std::vector<int>& order, bool shuffled, unsigned seed);
+  // Each thread that can go on does, and those that wait for each other meet. Whether there were any.
+  bool round();
+  void end();
+  bool all_are(State state) const;
+  // Where what lies there in this block lies in another one, which must be there; null: it is not.
+  const void* there(const void* p, BlockRun& other);
   static void start(unsigned low, unsigned high);
   void wait(State state, int place);
   void resume(int thread);
@@ -168,10 +182,17 @@ class BlockRun {
   const void* args_;
   long long* number_;
   Stacks& stacks_;
+  char** base_;
+  std::function<void()> enter_;
+  std::vector<BlockRun*> cluster_;  // itself among them
+  char* own_base_ = nullptr;        // null: it has not begun
+  std::vector<int> turn_order_;
+  std::mt19937 random_;
+  bool shuffled_ = false;
   std::vector<Thread> threads_;
   ucontext_t scheduler_{};
   int current_ = 0;
-  int64_t turn_ = 0;
+  int64_t turn_ = 1;
   std::vector<int64_t> meetings_;                            // of each warp
   std::unordered_map<uintptr_t, Touch> touched_;             // by element
   std::vector<std::pair<uintptr_t, unsigned long>> shared_;  // where it is, and its bytes

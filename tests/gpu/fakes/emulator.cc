@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <memory>
 #include <numeric>
 #include <random>
 #include <vector>
@@ -52,6 +53,13 @@ bool EmulatedKernel::open(std::string_view code, const std::string& name) {
   arrive_at_ = static_cast<void (**)(const void*, long long)>(find("lt_arrive_at"));
   wait_ring_ = static_cast<void (**)(const void*, long long)>(find("lt_wait_ring"));
   start_box_ = static_cast<void (**)(void*, const void*, const void*, int, const int*)>(find("lt_start_box"));
+  wait_cluster_ = static_cast<void (**)()>(find("lt_wait_cluster"));
+  arrive_in_blocks_ = static_cast<void (**)(const void*)>(find("lt_arrive_in_blocks"));
+  start_boxes_ = static_cast<void (**)(void*, const void*, const void*, int, const int*)>(find("lt_start_boxes"));
+  place_ = static_cast<long long*>(find("lt_place"));
+  base_ = static_cast<char**>(find("lt_shared_base"));
+  const auto* cluster = static_cast<const int*>(find(name + "_cluster"));
+  cluster_ = cluster == nullptr ? 1 : *cluster;
   const auto* threads = static_cast<const int*>(find(name + "_threads"));
   const auto* bytes = static_cast<const unsigned long*>(find(name + "_args"));
   if (entry_ == nullptr || block_ == nullptr || blocks_ == nullptr || threads == nullptr || bytes == nullptr)
@@ -85,6 +93,11 @@ std::string EmulatedKernel::run(unsigned blocks, unsigned threads, const void* a
   *start_box_ = [](void* to, const void* map, const void* ring, int dims, const int* at) {
     t_block->start_box(to, map, ring, dims, at);
   };
+  *wait_cluster_ = [] { t_block->cluster_barrier(); };
+  *arrive_in_blocks_ = [](const void* ring) { t_block->arrive_in_all(ring); };
+  *start_boxes_ = [](void* to, const void* map, const void* ring, int dims, const int* at) {
+    t_block->start_boxes(to, map, ring, dims, at);
+  };
   *hand_over_ = [](bool shared) { t_block->hand_over(shared); };
   const auto ordered = [&](size_t count) {
     std::vector<int> all(count);
@@ -99,15 +112,26 @@ std::string EmulatedKernel::run(unsigned blocks, unsigned threads, const void* a
   *blocks_ = blocks;
   const std::vector<int> turns = ordered(threads);
   BlockRun::Stacks stacks;
-  for (const int b : ordered(blocks)) {
-    *block_ = b;
-    BlockRun block(entry_, args, thread_, stacks);
-    block.count_banks(banks);
-    block.copies_arrive_late(copies == Copies::late);
-    block.products_are_late(products == Products::late);
-    t_block = &block;
-    const std::string failure = block.run(turns, order == Order::shuffled, static_cast<unsigned>(b));
-    if (why.empty() && !failure.empty()) why = "block " + std::to_string(b) + ": " + failure;
+  const auto together = static_cast<unsigned>(cluster_);
+  if (blocks % together != 0) return "blocks that are no whole clusters";
+  for (const int first : ordered(blocks / together)) {
+    std::vector<std::unique_ptr<BlockRun>> cluster;
+    std::vector<BlockRun*> all;
+    for (int i = 0; i < cluster_; ++i) {
+      const int b = first * cluster_ + i;
+      cluster.push_back(std::make_unique<BlockRun>(entry_, args, thread_, stacks, base_, [this, b, i, &all] {
+        *block_ = b;
+        *place_ = i;
+        t_block = all[static_cast<size_t>(i)];
+      }));
+      all.push_back(cluster.back().get());
+      all.back()->count_banks(banks);
+      all.back()->copies_arrive_late(copies == Copies::late);
+      all.back()->products_are_late(products == Products::late);
+    }
+    const std::string failure =
+        BlockRun::run(all, turns, order == Order::shuffled, static_cast<unsigned>(first * cluster_));
+    if (why.empty() && !failure.empty()) why = "block " + std::to_string(first * cluster_) + ": " + failure;
   }
   t_block = nullptr;
   for (int i = 0; i < 4; ++i) {

@@ -1,6 +1,6 @@
-// Runs a launch on the host: block after block, and in a block each thread as a fiber, in an order of the caller's
-// choice. A thread that waits, at a barrier or for the threads that it exchanges values with, lets others run. Shared
-// memory starts as NaN.
+// Runs a launch on the host: block after block, or cluster after cluster, and in a block each thread as a fiber, in an
+// order of the caller's choice. A thread that waits, at a barrier or for the threads that it exchanges values with,
+// lets others run. Shared memory starts as NaN.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -26,6 +26,7 @@ class EmulatedKernel {
   // code: a shared object that the fake compiler made. False: it does not load, or has no such kernel.
   bool open(std::string_view code, const std::string& name);
   int threads() const { return threads_; }
+  int cluster() const { return cluster_; }  // blocks that run at once
   unsigned long arg_bytes() const { return arg_bytes_; }
   // Bytes of shared memory that launches from here on ask for.
   void ask_for_shared(int bytes) const { *shared_ = bytes; }
@@ -59,7 +60,12 @@ class EmulatedKernel {
   void (**arrive_at_)(const void*, long long) = nullptr;
   void (**wait_ring_)(const void*, long long) = nullptr;
   void (**start_box_)(void*, const void*, const void*, int, const int*) = nullptr;
-  int threads_ = 0;
+  void (**wait_cluster_)() = nullptr;
+  void (**arrive_in_blocks_)(const void*) = nullptr;
+  void (**start_boxes_)(void*, const void*, const void*, int, const int*) = nullptr;
+  long long* place_ = nullptr;
+  char** base_ = nullptr;
+  int threads_ = 0, cluster_ = 1;
   unsigned long arg_bytes_ = 0;
   long long* shared_ = nullptr;
 };

@@ -25,7 +25,7 @@ void append(std::string& to, const T& what) {
 
 }  // namespace
 
-std::string write_fake_cubin(int sm, const std::string& kernel, int registers, std::string_view code) {
+std::string write_fake_cubin(int sm, const std::string& kernel, int registers, std::string_view code, int cluster) {
   std::string strings(1, '\0'), symbols, info;
   append(symbols, Elf64_Sym{});
   Elf64_Sym symbol{};
@@ -34,9 +34,16 @@ std::string write_fake_cubin(int sm, const std::string& kernel, int registers, s
   append(symbols, symbol);
   // Attribute 0x2f: the registers of a symbol.
   for (const uint32_t word : {0x00082f04u, 1u, static_cast<uint32_t>(registers)}) append(info, word);
-  const std::vector<Part> parts = {
-      {"", "", SHT_NULL}, {".strtab", strings, SHT_STRTAB},           {".symtab", symbols, SHT_SYMTAB},
-      {".nv.info", info}, {".text." + kernel, std::string(16, '\0')}, {kHostSection, std::string(code)}};
+  // Attribute 0x3d: blocks of a cluster along each dimension.
+  std::string own;
+  for (const uint32_t word : {0x000c3d04u, static_cast<uint32_t>(cluster), 1u, 1u}) append(own, word);
+  const std::vector<Part> parts = {{"", "", SHT_NULL},
+                                   {".strtab", strings, SHT_STRTAB},
+                                   {".symtab", symbols, SHT_SYMTAB},
+                                   {".nv.info", info},
+                                   {".text." + kernel, std::string(16, '\0')},
+                                   {kHostSection, std::string(code)},
+                                   {".nv.info." + kernel, cluster > 1 ? own : std::string()}};
   std::string names, body;
   std::vector<Elf64_Shdr> headers;
   for (const Part& p : parts) {

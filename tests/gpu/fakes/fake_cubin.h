@@ -7,7 +7,7 @@
 namespace lathe::test {
 
 // registers: what the file says of the kernel. code: a shared object.
-std::string write_fake_cubin(int sm, const std::string& kernel, int registers, std::string_view code);
+std::string write_fake_cubin(int sm, const std::string& kernel, int registers, std::string_view code, int cluster = 1);
 // The shared object in it; empty: it is none of these files. The size is the file's own affair.
 std::string_view host_code(const void* cubin);
 int fake_cubin_sm(const void* cubin);

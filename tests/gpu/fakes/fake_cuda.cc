@@ -27,7 +27,7 @@ using lathe::test::kCudaUnsafeInCapture;
 using lathe::test::would_end_a_capture;
 
 constexpr int kOk = 0, kInvalidValue = 1, kInvalidContext = 201, kNoBinary = 209, kNotFound = 500, kMisaligned = 716,
-              kIllegalAddress = 700;
+              kIllegalAddress = 700, kInvalidCluster = 912;
 constexpr int kDevices = 2, kSm = 90, kMultiprocessors = 132;
 constexpr size_t kMemory = size_t{143771} << 20;  // as an H200's driver says
 
@@ -92,6 +92,45 @@ int run(const EmulatedKernel& kernel, unsigned blocks, unsigned threads, const v
   f.why = kernel.run(blocks, threads, args, f.order, f.accesses);
   t_launch = nullptr;
   return f.why.empty() ? kOk : kMisaligned;
+}
+
+// As CUlaunchConfig.
+constexpr int kLaunchCluster = 4;
+struct Attribute {
+  int id, padding;
+  unsigned cluster[16];
+};
+struct Config {
+  unsigned blocks[3], threads[3], shared;
+  void* stream;
+  const Attribute* attributes;
+  unsigned attribute_count;
+};
+
+int launch(const Config& config, unsigned cluster, void* function, void** params, void** extra) {
+  FakeCuda& f = *fake_cuda();
+  if (t_contexts == 0) return kInvalidContext;
+  const EmulatedKernel& kernel = static_cast<Kernel*>(function)->run;
+  const auto& [blocks, threads, shared, stream, attributes, count] = config;
+  const unsigned all = blocks[0], each = threads[0];
+  if (stream == nullptr || all == 0 || all > 0x7fffffffu || blocks[1] != 1 || blocks[2] != 1 || threads[1] != 1 ||
+      threads[2] != 1 || shared > static_cast<Kernel*>(function)->most_shared || extra != nullptr ||
+      each != static_cast<unsigned>(kernel.threads()))
+    return kInvalidValue;
+  if (cluster != static_cast<unsigned>(kernel.cluster()) || all % cluster != 0) return kInvalidCluster;
+  f.last_stream = stream;
+  f.last_blocks = all;
+  f.last_cluster = cluster;
+  kernel.ask_for_shared(static_cast<int>(shared));
+  if (const int error = f.fail_launch; error != 0) {
+    f.fail_launch = 0;
+    return error;
+  }
+  // A copy of as many bytes as the kernel takes, as the driver makes one.
+  const auto* first = static_cast<const char*>(params[0]);
+  std::vector<char> args(first, first + kernel.arg_bytes());
+  if (captured(stream, [&kernel, all, each, args] { return run(kernel, all, each, args.data()); })) return kOk;
+  return run(kernel, all, each, args.data());
 }
 
 }  // namespace
@@ -185,25 +224,14 @@ FAKE int cuTensorMapEncodeTiled(void* map, int type, unsigned dims, void* base, 
 FAKE int cuLaunchKernel(void* function, unsigned blocks, unsigned blocks_y, unsigned blocks_z, unsigned threads,
                         unsigned threads_y, unsigned threads_z, unsigned shared, void* stream, void** params,
                         void** extra) {
-  FakeCuda& f = *fake_cuda();
-  if (t_contexts == 0) return kInvalidContext;
-  const EmulatedKernel& kernel = static_cast<Kernel*>(function)->run;
-  if (stream == nullptr || blocks == 0 || blocks > 0x7fffffffu || blocks_y != 1 || blocks_z != 1 || threads_y != 1 ||
-      threads_z != 1 || shared > static_cast<Kernel*>(function)->most_shared || extra != nullptr ||
-      threads != static_cast<unsigned>(kernel.threads()))
-    return kInvalidValue;
-  f.last_stream = stream;
-  f.last_blocks = blocks;
-  kernel.ask_for_shared(static_cast<int>(shared));
-  if (const int error = f.fail_launch; error != 0) {
-    f.fail_launch = 0;
-    return error;
-  }
-  // A copy of as many bytes as the kernel takes, as the driver makes one.
-  const auto* first = static_cast<const char*>(params[0]);
-  std::vector<char> args(first, first + kernel.arg_bytes());
-  if (captured(stream, [&kernel, blocks, threads, args] { return run(kernel, blocks, threads, args.data()); }))
-    return kOk;
-  return run(kernel, blocks, threads, args.data());
+  const Config config{{blocks, blocks_y, blocks_z}, {threads, threads_y, threads_z}, shared, stream, nullptr, 0};
+  return launch(config, 1, function, params, extra);
+}
+FAKE int cuLaunchKernelEx(const void* how, void* function, void** params, void** extra) {
+  const Config& config = *static_cast<const Config*>(how);
+  if (config.attribute_count != 1 || config.attributes[0].id != kLaunchCluster) return kInvalidValue;
+  const unsigned* cluster = config.attributes[0].cluster;
+  if (cluster[0] == 0 || cluster[1] != 1 || cluster[2] != 1) return kInvalidCluster;
+  return launch(config, cluster[0], function, params, extra);
 }
 }

@@ -14,7 +14,7 @@ struct FakeCuda {
   int start = 0;                 // what cuInit says
   int version = 12040;
   void* last_stream = nullptr;
-  unsigned last_blocks = 0;
+  unsigned last_blocks = 0, last_cluster = 0;
 };
 
 }  // namespace lathe::test

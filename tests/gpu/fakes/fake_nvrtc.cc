@@ -184,7 +184,9 @@ FAKE int nvrtcCompileProgram(void* program, int num_options, const char* const* 
     spared = spared || std::strcmp(options[i], "-Xptxas=--register-usage-level=0") == 0;
   }
   std::smatch kernel;
-  if (sm == 0 || !std::regex_search(p.text, kernel, std::regex("LT_KERNEL\\((\\w+), "))) return kInvalidInput;
+  const std::regex form("LT_(CLUSTER_)?KERNEL\\((\\w+), \\d+, \\d+, (\\d*)");
+  if (sm == 0 || !std::regex_search(p.text, kernel, form)) return kInvalidInput;
+  const int cluster = kernel[1].length() > 0 ? std::stoi(kernel[3]) : 1;
   FakeNvrtc& state = *fake_nvrtc();
   const Running running(state);
   if (!wait_as_planted(state, p)) return kCancelled;
@@ -194,7 +196,7 @@ FAKE int nvrtcCompileProgram(void* program, int num_options, const char* const* 
   p.log += state.log;
   if (state.spills && !spared) p.log += "    8 bytes stack frame, 8 bytes spill stores, 16 bytes spill loads\n";
   if (error == kOk)
-    p.cubin = lathe::test::write_fake_cubin(sm, kernel[1], kRegisters, read_file(folder + "/kernel.so"));
+    p.cubin = lathe::test::write_fake_cubin(sm, kernel[2], kRegisters, read_file(folder + "/kernel.so"), cluster);
   for (const char* name : {"kernel.cc", "kernel.so", "log"}) unlink((folder + "/" + name).c_str());
   unlink((folder + "/" + p.header_name).c_str());
   rmdir(folder.c_str());

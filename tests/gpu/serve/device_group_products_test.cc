@@ -11,7 +11,8 @@ namespace {
 constexpr uint32_t kTypes[] = {LATHE_DTYPE_BF16, LATHE_DTYPE_F16};
 constexpr lathe_hint kMany = {300, 1}, kBoxes = {304, 1},  // of lines that begin at multiples of 16 bytes
     kRoles = {2048, 1},                                    // so many that some warps only ask for boxes
-    kPersistent = {4096, 1};                               // that blocks go through several tiles
+    kPersistent = {4096, 1},                               // that blocks go through several tiles
+    kPairs = {8192, 1};                                    // that pairs of blocks share what they read
 float ulp_of(uint32_t type) { return type == LATHE_DTYPE_BF16 ? 0.0079f : 0.00098f; }
 
 struct Turned {
@@ -122,9 +123,29 @@ TEST(DeviceGroupProducts, ByBlocksThatGoOn) {
   EXPECT_LT(fake_gpu().state.last_blocks, 132u);
 }
 
+// Clusters of two blocks, of which as many as there is room for go through all tiles.
+TEST(DeviceGroupProducts, ByPairsOfBlocks) {
+  const auto ctx = gpu_context();
+  for (const Turned& turned : {Turned{false, true}, {true, false}}) {
+    const uint32_t type = turned.a ? LATHE_DTYPE_F16 : LATHE_DTYPE_BF16;
+    const auto graph = product(ctx.get(), type, turned, 0, &kPairs);
+    const auto kernel = served_on_device(ctx.get(), graph.get());
+    ASSERT_NE(kernel, nullptr);
+    if (turned.b) {
+      expect_product(ctx.get(), graph.get(), kernel.get(), type, turned, 129, 17160, 72);
+      EXPECT_EQ(fake_gpu().state.last_blocks, 132u);
+    }
+    for (const int64_t k : {0, 1, 200}) expect_product(ctx.get(), graph.get(), kernel.get(), type, turned, 136, 264, k);
+    EXPECT_EQ(fake_gpu().state.last_cluster, 2u);
+    EXPECT_LT(fake_gpu().state.last_blocks, 132u);
+    expect_product(ctx.get(), graph.get(), kernel.get(), type, turned, 1, 1, 640);
+    expect_product(ctx.get(), graph.get(), kernel.get(), type, turned, 0, 264, 64);
+  }
+}
+
 TEST(DeviceGroupProducts, DISABLED_ServesWhatIsStored) {
   const auto ctx = gpu_context(std::getenv("LATHE_TEST_STORE"), "/nonexistent/libnvrtc.so");
-  for (const lathe_hint* hint : {&kMany, &kBoxes, &kRoles}) {
+  for (const lathe_hint* hint : {&kMany, &kBoxes, &kRoles, &kPairs}) {
     const uint32_t type = hint == &kBoxes ? LATHE_DTYPE_F16 : LATHE_DTYPE_BF16;
     const auto graph = product(ctx.get(), type, {}, 0, hint);
     Owned<lathe_kernel> kernel;
@@ -139,7 +160,7 @@ TEST(DeviceGroupProducts, DISABLED_ServesWhatIsStored) {
 TEST(DeviceGroupProducts, AnotherProcessServesIt) {
   const TempStore store;
   const auto ctx = gpu_context(store.path);
-  for (const lathe_hint* hint : {&kMany, &kBoxes, &kRoles}) {
+  for (const lathe_hint* hint : {&kMany, &kBoxes, &kRoles, &kPairs}) {
     const uint32_t type = hint == &kBoxes ? LATHE_DTYPE_F16 : LATHE_DTYPE_BF16;
     ASSERT_NE(served_on_device(ctx.get(), product(ctx.get(), type, {}, 0, hint).get()), nullptr);
   }

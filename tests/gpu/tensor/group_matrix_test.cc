@@ -44,6 +44,16 @@ TEST_P(GroupMatrix, CompilesAsPredicted) {
     tiles.push_back(t);
     tiles.back().staged = true;
   }
+  // Two blocks that share a factor.
+  for (const search::TilePairs pairs : {search::TilePairs::below, search::TilePairs::beside}) {
+    for (const bool wide : {false, true}) {
+      if (GetParam().step != 2) continue;
+      tiles.push_back(wide ? search::GroupTile{128, 256, 256, 4, 8, true, true}
+                           : search::GroupTile{192, 128, 128, 4, 0, true});
+      tiles.back().pairs = pairs;
+      tiles.back().staged = !wide;
+    }
+  }
   for (const search::GroupTile& t : tiles) {
     if (t.stages > 0 && GetParam().text == kTensorFused) continue;  // it makes a factor
     const auto made = search::hopper_schedule(general, t);
@@ -58,13 +68,19 @@ TEST_P(GroupMatrix, CompilesAsPredicted) {
     const int loops = t.roles ? 1 : 2, products = loops * 64 / 16;
     const jit::CubinInfo& info = *code;
     // Boxes of 64 neighbours, ahead of the loop and in it; with roles in it alone.
-    int boxes = 0;
+    int boxes = 0, shared = 0;
     for (const jit::DeviceMap& m : program->maps) {
       const bool rows = m.param == 0;
       const int64_t lines = rows ? t.rows : t.columns;
-      boxes +=
-          loops * (m.box[1] == lines && (lines != 64 || m.sizes[0]->name == "e2") ? 1 : static_cast<int>(lines / 64));
+      const bool both = t.pairs == (rows ? search::TilePairs::beside : search::TilePairs::below);  // a half each
+      const bool whole = m.box[1] * (both ? 2 : 1) == lines && (lines != 64 || m.sizes[0]->name == "e2");
+      boxes += loops * (whole ? 1 : static_cast<int>(lines / 64));
+      if (both) shared += loops * (whole ? 1 : static_cast<int>(lines / 64));
     }
+    const int blocks = t.pairs == search::TilePairs::none ? 1 : 2;
+    EXPECT_EQ(info.cluster, blocks) << what;
+    EXPECT_EQ(info.shared_boxes, shared) << what;
+    EXPECT_EQ(info.cluster_barriers, blocks == 2 ? 3 : 0) << what;  // as rings are made, and where each role ends
     const bool rings = boxes == 0 ? info.rings == 0 : info.rings > 0;
     const bool results =
         !t.staged || (info.stores.bits128 == t.group_columns / 16 && info.shared_loads.bits128 == t.group_columns / 8);

@@ -248,6 +248,54 @@ TEST(GroupTiles, BlocksGoOnWhereThereAreMoreTilesThanMultiprocessors) {
   EXPECT_TRUE(tiles(8192, 8192)[0].persistent);
 }
 
+// Pairs of blocks share what they read where the L2 cache is what takes time; the same tile without is proposed, too.
+TEST(GroupTiles, PairsWhereThereAreManyTiles) {
+  const GeneralKernel general = general_kernel(kernel_of(tensor_product("bf16", false, true)));
+  ir::GpuTarget gpu = *ir::find_gpu_target("h200");
+  const auto tiles = [&](int64_t m, int64_t n) {
+    return group_tiles_of(general, sizes_of(general, {{"M", m}, {"N", n}, {"K", 4096}}), gpu).value();
+  };
+  const auto many = tiles(8192, 8192);
+  EXPECT_EQ(many[0].pairs, TilePairs::below);
+  EXPECT_TRUE(std::any_of(many.begin(), many.end(), [&](const GroupTile& t) {
+    return t.rows == many[0].rows && t.columns == many[0].columns && t.persistent && t.staged == many[0].staged &&
+           t.pairs == TilePairs::none;
+  }));
+  for (const int64_t m : {65, 512, 1024, 1536, 4096}) {
+    for (const GroupTile& t : tiles(m, 2048)) {
+      const int64_t rows = (m + t.rows - 1) / t.rows, columns = (2048 + t.columns - 1) / t.columns;
+      EXPECT_TRUE(t.pairs == TilePairs::none || (t.roles && rows * columns > gpu.multiprocessors)) << m;
+    }
+  }
+  // What is longer is better shared, where reading takes the time.
+  gpu.multiprocessors *= 2;
+  GroupTile wide = {128, 256, 256, 4, 8, true, true, false, TilePairs::below}, narrow = wide;
+  narrow.pairs = TilePairs::beside;
+  EXPECT_LT(group_cycles(wide, {1, 8192, 8192, 4096}, gpu), group_cycles(narrow, {1, 8192, 8192, 4096}, gpu));
+  gpu.multiprocessors = 131;  // of which one would have no other
+  EXPECT_EQ(tiles(8192, 8192)[0].pairs, TilePairs::none);
+}
+
+// Steps, turns of the grid and edges, of pairs below each other and beside.
+TEST(GroupSchedule, PairsOnTheEmulator) {
+  int emulated = 0;
+  for (const TilePairs pairs : {TilePairs::below, TilePairs::beside}) {
+    const bool fused = pairs == TilePairs::beside;
+    const Kernel naive = kernel_of(fused ? std::string(test::kTensorEpilogue) : tensor_product("bf16", false, true));
+    const GeneralKernel general = general_kernel(naive);
+    const auto made = hopper_schedule(general, GroupTile{64, 64, 64, 3, 2, true, true, true, pairs});
+    for (const SymbolValues& s : {SymbolValues{{"M", 200}, {"N", 72}, {"K", 72}},
+                                  {{"M", 8}, {"N", 136}, {"K", 328}},
+                                  {{"M", 65}, {"N", 69}, {"K", 139}},
+                                  {{"M", 1}, {"N", 1}, {"K", 0}}}) {
+      test::expect_values_kept(naive, general, made, s, kBf16);
+      test::expect_as_interpreted(made->kernel, sizes_of(general, s), kBf16);
+      emulated += 8;
+    }
+  }
+  RecordProperty("emulated", emulated);
+}
+
 TEST(GroupTiles, RefusesWhatNoGpuRuns) {
   const auto why = [](const GroupTile& t) { return std::string(check_tile(t).message()); };
   EXPECT_THAT(why({0, 64, 64}), HasSubstr("without elements"));

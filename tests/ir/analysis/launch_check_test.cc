@@ -69,6 +69,25 @@ TEST(LaunchCheck, Refuses) {
   EXPECT_EQ(verdict(persistent("  for g < 1 @grid:\n    for h < 1 @grid:\n      ", "2")),
             "launch: @persistent scope r runs 2 times, expected once");
   EXPECT_EQ(verdict(persistent("  for g < 1 @grid:\n    for h < 1 @grid:\n      ", "1")), "ok");
+  const auto cluster = [](const std::string& around, const char* times, const char* beside = "") {
+    return around + "for r < " + times +
+           " @cluster:\n      for a < N:\n        for b < M:\n          y[a, b] = x[a, b]\n" + beside;
+  };
+  EXPECT_EQ(verdict(cluster("  for g < 1:\n    ", "2")),
+            "launch: @cluster scope r does not stand inside @grid scopes alone");
+  EXPECT_EQ(verdict("  for r < 2 @cluster:\n    y[0, 0] = 0.0\n"),
+            "launch: @cluster scope r does not stand inside @grid scopes alone");
+  EXPECT_EQ(verdict("  for g < 1 @grid:\n    for h < 2 @cluster:\n      for r < 2 @cluster:\n        y[0, 0] = 0.0\n"),
+            "launch: @cluster scope r does not stand inside @grid scopes alone");
+  EXPECT_EQ(verdict(cluster("  for g < 1 @grid:\n    ", "3")), "launch: @cluster scope r runs 3 times, expected 2");
+  EXPECT_EQ(verdict(cluster("  for g < 1 @grid:\n    ", "2", "    y[0, 0] = 0.0\n")),
+            "launch: @grid scope g holds more than @cluster scope r");
+  EXPECT_EQ(verdict("  for g < 1 @grid:\n    for h < 2 @cluster:\n      for r < 2 @grid:\n        y[0, 0] = 0.0\n"),
+            "launch: @grid scope r stands inside h, which is none");
+  EXPECT_EQ(verdict(cluster("  for g < 1 @grid:\n    ", "2")), "ok");
+  EXPECT_EQ(verdict("  for g < 1 @grid:\n    for h < 2 @cluster:\n      for r < 1 @persistent:\n        for a < N:\n"
+                    "          for b < M:\n            y[a, b] = x[a, b]\n"),
+            "ok");
   // A warp's instruction is a GPU's.
   const auto copied = [](const char* mark) {
     return std::string("  for g < 1") + mark +
