@@ -30,7 +30,7 @@ namespace {
 
 constexpr int64_t kBeside = 4;  // quads of a loop's step, vectors or groups side by side
 constexpr int64_t kHurriedRows = 4, kFewRows = 4;
-constexpr int64_t kNextRows = 8;                        // taller tiles fetch no faster
+constexpr int64_t kNextRows = 8;  // taller tiles fetch no faster
 constexpr int64_t kNarrowStreams = 4;
 constexpr int64_t kFewFields = 3, kFewFieldsAlone = 4;  // more streams are lost
 constexpr int64_t kFarPart = 4;  // of L2: beyond it results and what is read like them leave it between panels

@@ -77,7 +77,8 @@ TEST_P(Dot4, sums_bytes_that_are_made_of_bytes) {
         "(" + q + " & 3:i32) << 4 | " + q + " >> 4", "(" + q + " >> 6) << 2", "15:i32 & " + q,
         "(" + q + " & 15:i32) + 240:i32", "(" + q + " & 127:i32) + (" + q + " >> 1 & 127:i32)",
         "(" + q + " >> 2 >> 2) & 255:i32", "(" + q + " & 1:i32) << 7", q + " >> i4 // 4",
-        "select(i4 // 4 < 1, " + q + " & 63:i32, " + q + " >> 6)", "select(1 < i4 // 4 + 1, " + q + ", " + q + " >> 6)"}) {
+        "select(i4 // 4 < 1, " + q + " & 63:i32, " + q + " >> 6)",
+        "select(1 < i4 // 4 + 1, " + q + ", " + q + " >> 6)"}) {
     expect_sums(byte, "u8", GetParam());
     if (HasFatalFailure()) return;
   }
@@ -94,9 +95,8 @@ std::string refusal(const std::string& byte, const std::string& type) {
 
 TEST(Dot4Refusals, bits_that_leave_their_byte) {
   const std::string q = "i32(p1[i3, N, i4])";
-  for (const std::string& byte :
-       {q + " << 1", q + " + 1:i32", q + " & 511:i32 << 1", q + " - 1:i32", q + " >> i4", q + " * 2:i32",
-        "select(i4 < 2, " + q + ", " + q + " >> 6)"}) {
+  for (const std::string& byte : {q + " << 1", q + " + 1:i32", q + " & 511:i32 << 1", q + " - 1:i32", q + " >> i4",
+                                  q + " * 2:i32", "select(i4 < 2, " + q + ", " + q + " >> 6)"}) {
     EXPECT_NE(refusal(byte, "u8").find("not made of bytes"), std::string::npos) << byte << ": " << refusal(byte, "u8");
   }
   EXPECT_NE(refusal("i32(p1[i3, N, i4])", "i8").find("expected"), std::string::npos)

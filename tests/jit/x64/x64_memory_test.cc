@@ -151,7 +151,8 @@ TEST_P(X64Memory, FirstLanesAsShorterVectors) {
     if (shape().level == ir::IsaLevel::avx512) {
       EXPECT_EQ(text.find("{k") == std::string::npos, shorter) << text;
     }
-    EXPECT_EQ(text.find(lanes == 4 ? "XMMWORD" : "YMMWORD") != std::string::npos, shorter || shape().lanes == 8) << text;
+    EXPECT_EQ(text.find(lanes == 4 ? "XMMWORD" : "YMMWORD") != std::string::npos, shorter || shape().lanes == 8)
+        << text;
   }
 }
 

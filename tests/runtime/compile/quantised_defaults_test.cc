@@ -55,9 +55,7 @@ TEST(QuantisedDefaults, FewRowsFromMemoryKeepTheScalesOfGroups) {
       const std::string_view format = name;
       EXPECT_EQ(search::knob_of(knobs, "st", -1), alone && format == "q8_0" && rows <= 2 ? 2 : 1);
       const int64_t left = format == "q8_0" ? 4 : format == "q4_k" ? 1 : 2;
-      EXPECT_EQ(search::knob_of(knobs, "pf", -1), alone      ? rows > left ? 16384 : 0
-                                                  : rows > 2 ? 8192
-                                                             : 6144);
+      EXPECT_EQ(search::knob_of(knobs, "pf", -1), alone ? rows > left ? 16384 : 0 : rows > 2 ? 8192 : 6144);
       const bool starts = !alone && format != "q4_k" && rows <= (format == "q8_0" ? 2 : 1);
       EXPECT_EQ(search::knob_of(knobs, "ps", -1), starts);
     }
