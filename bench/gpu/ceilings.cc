@@ -79,8 +79,10 @@ class Ceilings {
                         void* stream) const {
     uint64_t args[] = {reinterpret_cast<uint64_t>(out), static_cast<uint64_t>(turns)};
     const CurrentDevice current(*session_->device());
-    return session_->device()->launch(kernel, static_cast<unsigned>(blocks), static_cast<unsigned>(loop.threads),
-                                      static_cast<unsigned>(loop.shared), args, stream);
+    const CudaDevice::LaunchShape shape{.blocks = static_cast<unsigned>(blocks),
+                                        .threads = static_cast<unsigned>(loop.threads),
+                                        .shared = static_cast<unsigned>(loop.shared)};
+    return session_->device()->launch(kernel, shape, args, stream);
   }
   // Least microseconds of one of so many in a graph.
   Result<double> best(const DeviceSession::Launch& launch, int launches) {

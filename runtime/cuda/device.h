@@ -30,13 +30,13 @@ class CudaDevice {
   ir::Result<void*> load(const std::string& cubin, const std::string& kernel, int shared);
   // INVALID, saying what it is instead: an address that is not memory of this device.
   ir::Status check_memory(const void* address) const;
-  // args: the one argument of the kernel. Allocates nothing and waits for nothing. DEVICE: the launch failed, or
-  // something before it did.
   struct LaunchShape {
     unsigned blocks = 1, threads = 1;  // threads: of a block
     unsigned shared = 0;               // bytes
     unsigned cluster = 1;              // blocks that run at once
   };
+  // args: the one argument of the kernel. Allocates nothing and waits for nothing. DEVICE: the launch failed, or
+  // something before it did.
   ir::Status launch(void* kernel, const LaunchShape& shape, void* args, void* stream);
   // What the driver says of a call for this device, remembered if it does not recover from it.
   ir::Status note(int error, const char* what);
