@@ -395,9 +395,9 @@ LATHE_API lathe_status lathe_prepack_query(const lathe_kernel* kernel, int32_t a
                                            lathe_error* error);
 /* Packs `source` into `out`, memory of the caller of at least lathe_pack_info.bytes, aligned to lathe_pack_info.align.
  * Calls then pass `out` with layout_id set; the caller keeps it valid as long. `out` must not overlap the source.
- * Whole pages of 2 MiB in it are advised to be large ones (madvise, MADV_HUGEPAGE): best where nothing was written to
- * them. Smaller constants belong side by side into memory that the caller has so advised. Either all constants with a layout are packed in a call or none. Runs on the context's threads, if it has any.
- * STATE: the constant has no packed layout. */
+ * Whole pages of 2 MiB in it are advised to be large ones (madvise, MADV_HUGEPAGE), best before they are written to;
+ * smaller constants are read faster side by side on such pages. Either all constants with a layout are packed in a call
+ * or none. Runs on the context's threads, if it has any. STATE: the constant has no packed layout. */
 LATHE_API lathe_status lathe_prepack(const lathe_kernel* kernel, int32_t arg, const lathe_tensor* source, void* out,
                                      uint64_t out_bytes, lathe_error* error);
 /* The same for a kernel of a GPU, in whose memory both lie: packing joins the CUstream, and the call does not wait. */
