@@ -417,7 +417,7 @@ Result<DeviceProgram> lower_device(const ir::Leaf& leaf) {
     return unsupported("expected one @grid scope");
   std::vector<Expr> along;  // as the launch has it, which knows nothing of what is taken
   ir::Ranges ranges(leaf.kernel);
-  for (const Stmt* s = &leaf.kernel.body[0]; s->mark == Mark::grid; s = &s->body[0]) {
+  for (const Stmt* s = &leaf.kernel.body[0]; ir::is_of_grid(s->mark); s = &s->body[0]) {
     along.push_back(ir::blocks_along(*s, ranges));
     ranges.enter(*s);
     if (s->body.size() != 1) break;

@@ -165,6 +165,7 @@ Status apply_narrow_temporary(TransformResult& result, const Move& move, const T
   if (const auto type = move.options.find("type"); type != move.options.end()) {
     narrow.type = type->second == "f16" ? DType::f16 : DType::bf16;
     if (type->second != dtype_name(narrow.type)) return invalid("expected type=bf16 or f16, got `{}`", type->second);
+    if (buffer.type != DType::f32) return invalid("expected `{}` to be f32", name);
     const auto number = static_cast<size_t>(write);
     const std::vector<Access> all = collect_accesses(k.body, {}, &name);
     const auto written = std::count_if(all.begin(), all.end(), [](const Access& a) { return a.write; });
@@ -225,9 +226,7 @@ std::vector<Move> propose_narrow_temporary(const Kernel& kernel) {
     const std::string name = Names(kernel).fresh(b.name + "n");
     for (const std::string& scope : plain_scopes(kernel)) {
       if (rounded) out.push_back({"narrow_temporary", {b.name, name, scope}, {}, {}});
-      const Stmt& s = *find_scope(kernel, scope);
-      const std::ptrdiff_t write = only_write(s, b.name);
-      if (write >= 0 && is_small_integer(s.body[static_cast<size_t>(write)].value))
+      if (b.type == DType::f32 && only_write(*find_scope(kernel, scope), b.name) >= 0)
         out.push_back({"narrow_temporary", {b.name, name, scope}, {{"type", "bf16"}}, {}});
     }
   }

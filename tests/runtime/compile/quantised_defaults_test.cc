@@ -53,9 +53,12 @@ TEST(QuantisedDefaults, FewRowsFromMemoryKeepTheScalesOfGroups) {
       EXPECT_EQ(search::knob_of(knobs, "sc", -1), 32);
       EXPECT_EQ(search::knob_of(knobs, "mr", -1), rows);
       const std::string_view format = name;
-      EXPECT_EQ(search::knob_of(knobs, "st", -1), alone && format == "q8_0" && rows <= 2 ? 2 : 1);
-      const int64_t left = format == "q8_0" ? 4 : format == "q4_k" ? 1 : 2;
-      EXPECT_EQ(search::knob_of(knobs, "pf", -1), alone ? rows > left ? 16384 : 0 : rows > 2 ? 8192 : 6144);
+      const bool bytes_are_weights = format == "q8_0";
+      EXPECT_EQ(search::knob_of(knobs, "st", -1), alone && bytes_are_weights && rows == 2 ? 2 : 1);
+      const int64_t of_few_bits = rows > (format == "q4_k" ? 1 : 2) ? 16384 : 0;
+      const int64_t of_bytes = rows == 1 ? 4096 : 0;
+      const int64_t left_alone = bytes_are_weights ? of_bytes : of_few_bits;
+      EXPECT_EQ(search::knob_of(knobs, "pf", -1), alone ? left_alone : rows > 2 ? 8192 : 6144);
       const bool starts = !alone && format != "q4_k" && rows <= (format == "q8_0" ? 2 : 1);
       EXPECT_EQ(search::knob_of(knobs, "ps", -1), starts);
     }
