@@ -19,8 +19,7 @@ struct Launch {
   std::vector<Expr> sizes;  // e0, e1, ...: expressions of the Kernel's symbols
   bool persistent = false;  // of the blocks of the grid no more are launched than run at once, and go through all
   int cluster = 1;          // blocks that run at once: the innermost of `grid`
-  std::vector<Expr>
-      grid;  // extents of the @grid and @cluster scopes, outermost first: expressions of the Kernel's symbols
+  std::vector<Expr> grid;   // extents of @grid and @cluster scopes, outermost first: expressions of symbols
 };
 
 // A device leaf is a Leaf whose outermost scope is @grid: its parameters are whole parameters of the Kernel, with their

@@ -90,7 +90,7 @@ void* Context::workspace(uint64_t bytes) {
 
 void* Context::room_of_constant(uint64_t bytes) {
   constexpr uint64_t kLine = 64, kPage = uint64_t{2} << 20, kBlock = 16 * kPage;
-  const uint64_t whole = (bytes + 2 * kLine - 1) / kLine * kLine;  // a line more, so that none reads into another
+  const uint64_t whole = (bytes + kLine - 1) / kLine * kLine;
   if (whole > free_bytes_) {
     const uint64_t block = std::max((whole + kPage - 1) / kPage * kPage, kBlock);
     auto* memory = static_cast<float*>(std::aligned_alloc(kPage, block));

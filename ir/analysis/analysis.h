@@ -61,7 +61,8 @@ class Ranges {
   std::vector<Entry> entries_;
 };
 Interval interval(const Expr& e, const Ranges& ranges);
-// With the largest value of each input that is read in it; the least where that is subtracted. Null: one states none.
+// No less than it, whatever the inputs that it reads hold: with the largest value of each, the least where that is
+// subtracted. Null: an input states none, or it is not seen that the expression grows with one.
 Expr with_largest_inputs(const Expr& e, const Ranges& ranges);
 // True only if proven for all values in range.
 bool proves_le(const Expr& a, const Expr& b, const Ranges& ranges);  // a <= b

@@ -339,7 +339,35 @@ bool proves_divisible(const Expr& e, int64_t by, const Ranges& ranges) {
   return multiple_of(Canon(ranges, false).poly(e), ranges) % by == 0;
 }
 
+static bool reads_inputs(const Expr& e) {
+  bool found = false;
+  for_each_node(e, [&](const ExprNode& n) { found |= n.op == Op::k_load; });
+  return found;
+}
+
+// Whether it grows, or stays, where operands that read inputs do; of a difference, where the second one falls.
+static bool follows_inputs(const Expr& e, const Ranges& ranges) {
+  const auto& args = e->args;
+  switch (e->op) {
+    case Op::k_add:
+    case Op::k_sub:
+    case Op::k_min:
+    case Op::k_max:
+    case Op::k_cast:
+      return true;
+    case Op::k_mul:
+      return (!reads_inputs(args[0]) || interval(args[1], ranges).lo >= 0) &&
+             (!reads_inputs(args[1]) || interval(args[0], ranges).lo >= 0);
+    case Op::k_floordiv:
+    case Op::k_ceildiv:
+      return is_const_int(args[1]) && args[1]->ival > 0;
+    default:
+      return false;
+  }
+}
+
 static Expr with_inputs(const Expr& e, bool largest, const Ranges& ranges, bool& known) {
+  if (!reads_inputs(e)) return e;
   const Expr& load = e->op == Op::k_cast ? e->args[0] : e;
   if (load->op == Op::k_load) {
     const Expr* extent = ranges.extent_of(load->name);
@@ -347,6 +375,7 @@ static Expr with_inputs(const Expr& e, bool largest, const Ranges& ranges, bool&
     known &= extent != nullptr && *extent && values && !infinite(values->lo);
     return !known ? e : largest ? *extent - Expr(1) : Expr(values->lo);
   }
+  known &= follows_inputs(e, ranges);
   size_t operand = 0;
   return with_args(e, [&](const Expr& a) {
     const bool subtracted = e->op == Op::k_sub && operand++ == 1;

@@ -29,9 +29,11 @@ class Writer {
     for (const std::string& e : p_.sizes) line("  lt_int {};", e);
     for (const DeviceMap& m : p_.maps) line("  lt_map {};", m.name);
     line("}};");
-    if (p_.cluster > 1)
+    if (p_.cluster > 1) {
       line("LT_CLUSTER_KERNEL({}, {}, {}, {}, lt_args, a) {{", kernel, p_.threads, blocks, p_.cluster);
-    if (p_.cluster == 1) line("LT_KERNEL({}, {}, {}, lt_args, a) {{", kernel, p_.threads, blocks);
+    } else {
+      line("LT_KERNEL({}, {}, {}, lt_args, a) {{", kernel, p_.threads, blocks);
+    }
     for (const DeviceLocal& l : p_.locals) {
       const bool packed = dtype_bytes(l.type) == 2;
       line("  {} {}[{}];", packed ? "unsigned" : name_of(value_kind(l.type)), l.name, packed ? l.registers() : l.count);
@@ -435,8 +437,8 @@ class Writer {
           line("lt_expect({}, {});", ring(s), s.bytes);
           break;
         case Kind::arrive:
-          if (s.all) line("lt_arrive_in_all({}, {});", ring(s), p_.cluster);
-          if (!s.all) line("lt_arrive({});", ring(s));
+          line("{}", s.all ? fmt::format("lt_arrive_in_all({}, {});", ring(s), p_.cluster)
+                           : fmt::format("lt_arrive({});", ring(s)));
           break;
         case Kind::await_ring:
           line("lt_await_ring({}, {});", ring(s), integer(s.step));

@@ -70,9 +70,8 @@ Result<int64_t> take_number(std::string_view& bytes, std::string_view name) {
 
 std::string write_device_code(const DeviceCode& code, const ir::GpuTarget& target) {
   return fmt::format(
-             "{}\nkernel: {}\narchitecture: {}\nthreads: {}\ncluster: {}\nregisters: {}\nshared: {}\ncompiler: "
-             "{}\nbytes: "
-             "{}\n",
+             "{}\nkernel: {}\narchitecture: {}\nthreads: {}\ncluster: {}\nregisters: {}\nshared: {}\n"
+             "compiler: {}\nbytes: {}\n",
              kTitle, code.kernel, target.architecture, code.threads, code.cluster, code.registers, code.shared,
              code.compiler, code.cubin.size()) +
          code.cubin;

@@ -113,6 +113,29 @@ TEST(LaunchCheck, BlocksAlongAScope) {
   EXPECT_EQ(along(symbol("N") - iter("g")), "none");
 }
 
+TEST(LaunchCheck, BlocksAlongWhatInputsSay) {
+  const Kernel kernel = parse_kernel(
+                            "kernel k(l: i32[4] in values 2..64, u: i32[4] in, x: f32[N] in, y: f32[N] out) "
+                            "family row where N in 1..1000\n  for i < N:\n    y[i] = x[i]\n")
+                            .value();
+  Ranges ranges(kernel);
+  ranges.enter("g", Expr(4));
+  const Expr l = cast(DType::i64, load("l", {iter("g")}, DType::i32));
+  const auto along = [&](const Expr& extent) {
+    const Expr out = blocks_along(make_scope("i", extent, {}), ranges);
+    return out ? print(out) : "none";
+  };
+  EXPECT_EQ(along(l), "64");
+  EXPECT_EQ(along(Expr(100) - l), "98");
+  EXPECT_EQ(along(make(Op::k_ceildiv, {l * symbol("N"), Expr(16)})), "4*N");
+  EXPECT_EQ(along(min(Expr(16), l - Expr(5))), "16");
+  // It is not largest where the input is.
+  EXPECT_EQ(along(make(Op::k_mod, {l, Expr(32)})), "none");
+  EXPECT_EQ(along(make(Op::k_mul, {Expr(-1), l}) + Expr(100)), "none");
+  EXPECT_EQ(along(make(Op::k_floordiv, {Expr(256), l})), "none");
+  EXPECT_EQ(along(cast(DType::i64, load("u", {iter("g")}, DType::i32))), "none");
+}
+
 TEST(LaunchCheck, WhatAThreadHasOfItsOwnStaysInIt) {
   const std::string own = "  t: f32[64] stack\n";
   EXPECT_EQ(
