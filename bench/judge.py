@@ -6,10 +6,12 @@
 # not judged. MACHINE: what scripts/report.sh writes of the machine, which has one of the levels `isa`. Where another limit
 # binds than `key` names, `roofline` is enough of that one; on another family than `machine` names also where the two are
 # so near each other that their ratio is at most `near`.
+# BENCH may hold several runs, one after another: the median of each number of a row counts then.
 # Prints a line a row and a summary; ends with 1 if a row misses its value.
 import fnmatch
 import json
 import pathlib
+import statistics
 import sys
 
 
@@ -29,6 +31,15 @@ def parse(path, text):
 
 def lines(path):
     return [parse(path, line) for line in text_of(path).splitlines() if line.strip()]
+
+
+def medians(runs):
+    """One row an operator, with the median of each number that its runs have."""
+    by_name = {}
+    for row in runs:
+        by_name.setdefault(row["op"], []).append(row)
+    return [{key: statistics.median(row[key] for row in rows if row.get(key) is not None) if isinstance(value, (int, float)) else value
+             for key, value in rows[-1].items()} for rows in by_name.values()]
 
 
 def beside(row, target, rows):
@@ -80,7 +91,7 @@ def main(targets, bench, machine=None):
     table = parse(targets, text_of(targets))
     target = lines(machine)[-1]["target"] if machine else None
     counts = {"met": 0, "missed": 0, "not judged": 0}
-    rows = [row for row in lines(bench) if row["event"] == "row"]
+    rows = medians(row for row in lines(bench) if row["event"] == "row")
     by_name = {row["op"]: row for row in rows}
     for row in rows:
         verdict, text = judge(row, table, target, by_name)

@@ -69,6 +69,12 @@ def test_judge(folder):
     assert [line.split()[0] for line in out[:-1]] == ["not", "met", "not", "met", "missed"], out
     assert out[1].endswith("speed 0.91 of single_4x2048x2048, expected 0.90") and out[2].endswith("no row contiguous_f32_32_8"), out
     assert out[4].endswith("of_read 0.90 of mm_f32_8x4096x4096, expected 0.95"), out
+    # Of several runs the median counts.
+    runs = [{"op": "mm_f32_4x4096x4096", "of_read": share} for share in (0.5, 0.93, 0.94)]
+    (folder / "rows.jsonl").write_text("\n".join(json.dumps({"event": "row", **r}) for r in runs))
+    code, out = judged(machine)
+    assert code == 0 and out[0].endswith("of_read 0.93, expected 0.92") and out[1] == "1 met, 0 missed, 0 not judged", out
+    (folder / "rows.jsonl").write_text("\n".join(json.dumps({"event": "row", **r}) for r in rows))
     machine["target"]["isa"] = "avx2"
     assert judged(machine)[1][-1] == "0 met, 0 missed, 7 not judged"
     (folder / "rows.jsonl").write_text("no JSON\n")
