@@ -125,31 +125,6 @@ std::vector<Move> propose_move_to_register(const Kernel& kernel) {
   return propose_contraction(kernel, "move_to_register", Place::reg);
 }
 
-// Whether no two instances of its plain assignments may write one cell.
-static bool written_once(const Kernel& kernel, const std::string& buffer) {
-  std::vector<Access> writes = collect_accesses(kernel.body, {}, &buffer);
-  std::erase_if(writes, [](const Access& a) { return !a.write; });
-  for (size_t i = 0; i < writes.size(); ++i) {
-    const Access& a = writes[i];
-    for (const Stmt* scope : a.scopes) {
-      if (may_conflict_across(kernel, scope->iter, a, a, false)) return false;
-    }
-    for (size_t j = 0; j < i; ++j) {
-      const Access& b = writes[j];
-      const auto split = std::mismatch(a.scopes.begin(), a.scopes.end(), b.scopes.begin(), b.scopes.end());
-      const ScopePath common(a.scopes.begin(), split.first);
-      for (const Stmt* scope : common) {
-        if (may_conflict_across(kernel, scope->iter, a, b, false)) return false;
-      }
-      const auto part = [&](const Access& x) -> const Stmt& {
-        return x.scopes.size() > common.size() ? *x.scopes[common.size()] : *x.stmt;
-      };
-      if (!may_exchange(kernel, part(b), part(a), common, nullptr)) return false;
-    }
-  }
-  return true;
-}
-
 Status apply_stream_stores(TransformResult& result, const Move& move, const TransformParams& params) {
   const Legality legality("stream_stores", params);
   Buffer* buffer = result.kernel.find_buffer(move.args[0]);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <charconv>
 
+#include "ir/analysis/dependence.h"
 #include "ir/core/names.h"
 #include "ir/core/text_form.h"
 
@@ -221,6 +222,30 @@ std::vector<std::string> plain_scopes(const Kernel& kernel) {
   std::vector<std::string> out;
   collect_plain(kernel.body, out);
   return out;
+}
+
+bool written_once(const Kernel& kernel, const std::string& buffer) {
+  std::vector<Access> writes = collect_accesses(kernel.body, {}, &buffer);
+  std::erase_if(writes, [](const Access& a) { return !a.write; });
+  for (size_t i = 0; i < writes.size(); ++i) {
+    const Access& a = writes[i];
+    for (const Stmt* scope : a.scopes) {
+      if (may_conflict_across(kernel, scope->iter, a, a, false)) return false;
+    }
+    for (size_t j = 0; j < i; ++j) {
+      const Access& b = writes[j];
+      const auto split = std::mismatch(a.scopes.begin(), a.scopes.end(), b.scopes.begin(), b.scopes.end());
+      const ScopePath common(a.scopes.begin(), split.first);
+      for (const Stmt* scope : common) {
+        if (may_conflict_across(kernel, scope->iter, a, b, false)) return false;
+      }
+      const auto part = [&](const Access& x) -> const Stmt& {
+        return x.scopes.size() > common.size() ? *x.scopes[common.size()] : *x.stmt;
+      };
+      if (!may_exchange(kernel, part(b), part(a), common, nullptr)) return false;
+    }
+  }
+  return true;
 }
 
 }  // namespace lathe::search

@@ -90,5 +90,7 @@ class Legality {
 
 // The scopes that find_plain_site accepts, for propose().
 std::vector<std::string> plain_scopes(const ir::Kernel& kernel);
+// Whether no two instances of a buffer's plain assignments may write one cell.
+bool written_once(const ir::Kernel& kernel, const std::string& buffer);
 
 }  // namespace lathe::search

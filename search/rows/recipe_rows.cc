@@ -131,6 +131,7 @@ Status RowSketch::accepts(const Setting& k) const {
     return unsupported("the first two passes are not of the same length");
   if (overlap != 0 && !recompute && shape_.first_keeps)
     return unsupported("the first pass of a row writes what its second one still reads of the row before");
+  if (overlap != 0 && shape_.first_stores) return unsupported("the first pass of a row stores a result that is read");
   if (overlap == 2 && (recompute || shape_.kept.empty() || shape_.passes.size() < 3 || !shape_.two_rows)) {
     return unsupported("nothing kept for a last pass");
   }
@@ -407,7 +408,9 @@ void sum_in_blocks(Script& s, const Stmt& col, const std::string& sum, const std
   const std::string rest = whole ? "" : "," + c + "t";
   s.move("tile_scope {} {} tail={} as {}p,{}q{}", c, columns, whole ? "exact" : "peel", c, c, rest);
   s.move("split_reduction {} {}p at={} as {}p", sum, c, row, sum);
-  s.move("move_to_stack {}p {}", sum, row);
+  // Inside what is shared out they are on the stack already.
+  const Buffer* sums = s.kernel().find_buffer(sum + "p");
+  if (s.ok() && sums != nullptr && sums->place == Place::heap) s.move("move_to_stack {}p {}", sum, row);
 }
 
 Status RowSketch::write(Script& s, const Setting& k) const {

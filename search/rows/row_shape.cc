@@ -6,6 +6,7 @@
 
 #include "ir/analysis/analysis.h"
 #include "ir/analysis/dependence.h"
+#include "search/moves/transform_util.h"
 #include "search/sketches/generic_rules.h"
 
 namespace lathe::search {
@@ -79,7 +80,8 @@ RowShape row_shape_of(const Problem& problem) {
       out.whole.push_back(b.name);
     double& widest = b.place == Place::out ? out.bytes_out : out.bytes_in;
     widest = std::max(widest, bytes_of_each(b.type));
-    if (b.place == Place::out && dtype_bytes(b.type) >= 2 && read.count(b.name) == 0) out.streamable.push_back(b.name);
+    if (b.place == Place::out && dtype_bytes(b.type) >= 2 && read.count(b.name) == 0 && written_once(k, b.name))
+      out.streamable.push_back(b.name);
   }
   for (const Stmt* pass : out.passes) {
     for_each_stmt(pass->body, [&](const Stmt& s) {
@@ -95,8 +97,9 @@ RowShape row_shape_of(const Problem& problem) {
       for_each_node(s.value, [&](const ExprNode& e) { out.norm |= e.op == Op::k_sqrt || e.op == Op::k_rsqrt; });
   });
   for_each_stmt(out.passes[0]->body, [&](const Stmt& s) {
-    out.first_keeps |=
-        s.kind == Stmt::Kind::assign && std::find(out.kept.begin(), out.kept.end(), s.target) != out.kept.end();
+    if (s.kind != Stmt::Kind::assign) return;
+    out.first_keeps |= std::find(out.kept.begin(), out.kept.end(), s.target) != out.kept.end();
+    out.first_stores |= k.find_buffer(s.target)->place == Place::out && read.count(s.target) != 0;
   });
   out.norm &= out.overlapped_sums > 0;
   out.again = !out.kept.empty() && std::all_of(out.kept.begin(), out.kept.end(),

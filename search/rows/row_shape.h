@@ -13,7 +13,7 @@ struct RowShape {
   std::vector<const ir::Stmt*> passes;  // column scopes
   std::vector<std::string> scalars;     // temporaries of a row: one value
   std::vector<std::string> kept;        // temporaries of a row: one value per column
-  std::vector<std::string> streamable;  // outputs nothing reads
+  std::vector<std::string> streamable;  // outputs nothing reads, whose cells are written once
   std::vector<std::string> whole;       // inputs with an element for each of the result, read in order
   int64_t rows = 1, cols = 1;
   int64_t overlapped_sums = 0;         // reductions of the first two passes
@@ -24,6 +24,7 @@ struct RowShape {
   bool some_rows = false, two_rows = false, again = false, online = false;
   bool running = false;      // the first pass reads its own sum while it runs
   bool first_keeps = false;  // the first pass writes what the later ones read: of two rows at a time there would be two
+  bool first_stores = false;  // that is a result
 };
 RowShape row_shape_of(const Problem& problem);
 
