@@ -69,7 +69,13 @@ Status check_overlaps(const KernelBody& body, const MatchedCall& call, const lat
   return {};
 }
 
+// A device that failed says so of every call, whatever else is wrong with it.
+Status check_device(const KernelBody& body) {
+  return body.device == nullptr ? Status() : body.device->working().with_arg("kernel", 0);
+}
+
 Status execute_on_device(const KernelBody& body, const lathe_exec& exec, const lathe_arg* args, size_t num_args) {
+  LATHE_RETURN_IF_ERROR(check_device(body));
   if (exec.pool != nullptr) return invalid("expected NULL: a kernel of a GPU uses no threads").with_arg("exec.pool", 3);
   if (exec.stream == nullptr)
     return invalid("NULL, expected the stream that the call joins").with_arg("exec.stream", 3);
@@ -133,6 +139,7 @@ Status pin(lathe_kernel* kernel, const lathe_arg* args, size_t num_args, int32_t
   LATHE_CHECK_HANDLE(kernel, 0);
   LATHE_CHECK_POINTER(out, 4);
   const KernelBody& body = *kernel->body;
+  LATHE_RETURN_IF_ERROR(check_device(body));
   MatchedCall call;
   LATHE_RETURN_IF_ERROR(match_call(body.plan, args, num_args, threads == 0 ? 1 : threads, call));
   if (body.device != nullptr) LATHE_RETURN_IF_ERROR(match_value_ranges(body.plan, call));
@@ -218,6 +225,7 @@ Status prepack_on_stream(const lathe_kernel* kernel, int32_t arg, const lathe_te
   const KernelBody& body = *kernel->body;
   if (body.device == nullptr)
     return ir::make_error(ir::Code::kSTATE, "a kernel of the CPU packs by lathe_prepack").with_arg("kernel", 0);
+  LATHE_RETURN_IF_ERROR(check_device(body));
   if (stream == nullptr) return invalid("NULL, expected the stream that packing joins").with_arg("stream", 5);
   LATHE_ASSIGN(const PackCall found, match_prepack(body, arg, source, out, out_bytes));
   if (body.plan.args[static_cast<size_t>(arg)].packed_bytes == 0) return {};

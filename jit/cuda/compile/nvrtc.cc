@@ -140,8 +140,8 @@ int nvrtc_major(std::string_view version) {
 
 std::string Nvrtc::file() const {
   Dl_info info{};
-  return dladdr(reinterpret_cast<void*>(table_->nvrtcVersion), &info) != 0 && info.dli_fname != nullptr ? info.dli_fname
-                                                                                                        : "";
+  const bool found = dladdr(reinterpret_cast<void*>(table_->nvrtcVersion), &info) != 0 && info.dli_fname != nullptr;
+  return found ? info.dli_fname : "";
 }
 
 bool Nvrtc::can_cancel() const { return table_->nvrtcSetFlowCallback != nullptr; }
@@ -151,9 +151,9 @@ Result<std::shared_ptr<const Nvrtc>> Nvrtc::of_library(void* library) {
   if (const char* missing = table->find(library)) return unsupported("NVRTC lacks {}", missing);
   int major = 0, minor = 0;
   if (table->nvrtcVersion(&major, &minor) != 0) return unsupported("NVRTC does not tell its version");
-  if (major < kLeastMajor || (major == kLeastMajor && minor < kLeastMinor))
-    return unsupported("NVRTC {}.{}, expected at least {}.{}", major, minor, kLeastMajor, kLeastMinor);
   std::shared_ptr<Nvrtc> out(new Nvrtc(std::move(table)));
+  if (major < kLeastMajor || (major == kLeastMajor && minor < kLeastMinor))
+    return unsupported("NVRTC {}.{}, expected at least {}.{}; {}", major, minor, kLeastMajor, kLeastMinor, out->file());
   out->version_ = fmt::format("nvrtc {}.{}", major, minor);
   out->major_ = major;
   return std::shared_ptr<const Nvrtc>(std::move(out));
