@@ -254,7 +254,7 @@ TEST(Cubin, AnyBytesGiveAnAnswer) {
   ASSERT_TRUE(whole.ok()) << whole.status().message();
   EXPECT_EQ(whole->sm, 90);
   EXPECT_EQ(whole->registers, 24);
-  EXPECT_EQ(whole->instructions, 1);
+  EXPECT_EQ(whole->instructions, 0) << "a fake one shows none";
   EXPECT_THAT(read_cubin(file, "g").status().message(), HasSubstr("no kernel g in it"));
   EXPECT_THAT(read_cubin("not at all", "f").status().message(), HasSubstr("no ELF file"));
   std::string host = file;

@@ -11,6 +11,7 @@
 
 #include "ir/base/options.h"
 #include "jit/cuda/compile/nvidia_packages.h"
+#include "jit/cuda/compile/tile_counts.h"
 #include "jit/cuda/cuda_text.h"
 
 namespace lathe::jit {
@@ -205,9 +206,14 @@ Result<CompiledKernel> Nvrtc::compile(const DeviceProgram& program, const std::s
     text = cuda_text(program, kernel);
     made = compile(text, kernel, target, limits, Registers::as_usual, &spilled);
   }
-  if (!spilled) return made;
-  Result<CompiledKernel> spared = compile(text, kernel, target, limits, Registers::spared, nullptr);
-  return spared.ok() ? std::move(spared) : std::move(made);
+  if (spilled) {
+    Result<CompiledKernel> spared = compile(text, kernel, target, limits, Registers::spared, nullptr);
+    if (spared.ok()) made = std::move(spared);
+  }
+  if (!made.ok()) return made;
+  const std::string missed = missed_tiles(tile_counts(program), made->info);
+  if (!missed.empty()) return unsupported("{}: {} in what the compiler made", kernel, missed);
+  return made;
 }
 
 Result<CompiledKernel> Nvrtc::compile(const std::string& text, const std::string& kernel, const ir::GpuTarget& target,
