@@ -148,13 +148,14 @@ Status pin(lathe_kernel* kernel, const lathe_arg* args, size_t num_args, int32_t
   pinned.op = body.op;
   LATHE_ASSIGN(pinned.bound, body_for(body, call, pinned.own));
   pinned.team = body.state->context->team();
-  pinned.on_device = body.device != nullptr;
+  pinned.device = body.device;
   if (!body.plan.values.empty()) pinned.values = std::make_unique<PinnedValues>(PinnedValues{body.plan, call.key});
   *out = make_handle<lathe_pinned>(std::move(pinned));
   return {};
 }
 
 [[gnu::noinline]] lathe_status launch_pinned(const PinnedBody& pinned, void* const* data, const lathe_exec* exec) {
+  if (!pinned.device->working().ok()) return LATHE_STATUS_DEVICE;
   if (exec == nullptr || exec->stream == nullptr) return LATHE_STATUS_INVALID;
   return static_cast<lathe_status>(pinned.bound->launch(data, exec->workspace, exec->stream).code());
 }
@@ -266,7 +267,7 @@ extern "C" lathe_status lathe_pin(lathe_kernel* kernel, const lathe_arg* args, s
 extern "C" lathe_status lathe_pinned_run(const lathe_pinned* pinned, void* const* data, const lathe_exec* exec) {
   const PinnedBody& p = *pinned->body;
   ForeignValue foreign;
-  if (p.on_device) return launch_pinned(p, data, exec);
+  if (p.device != nullptr) return launch_pinned(p, data, exec);
   if (p.values != nullptr && !values_fit(p.values->plan, p.values->key, data, foreign)) return LATHE_STATUS_INVALID;
   if (exec == nullptr) {
     run_counted(*p.bound, false, data, nullptr, p.team);

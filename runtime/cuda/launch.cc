@@ -34,8 +34,7 @@ class BoundCudaLaunch final : public BoundExecutable {
       : BoundExecutable(scratch), device_(device), steps_(std::move(steps)) {}
 
   Status launch(void* const* params, void* workspace, void* stream) const override {
-    LATHE_RETURN_IF_ERROR(device_.working());  // also where nothing is launched
-    const CurrentDevice current(device_);      // callers need not have made it theirs
+    const CurrentDevice current(device_);  // callers need not have made it theirs
     for (const BoundStep& s : steps_) {
       // As the struct of the kernel's text: addresses, then sizes, then maps.
       alignas(jit::kMapAligned) uint64_t args[kMaxNestBuffers + kMostSizes + (kMostMaps + 1) * kMapWords];
