@@ -94,7 +94,7 @@ TEST(TensorCode, IsWrittenOut) {
   EXPECT_EQ(turned.find("ldmatrix r"), std::string::npos);
 }
 
-// Of each kind as many as the program has in all copies of unrolled loops; a file that shows no instructions lacks none.
+// Of each kind as many as the program has in all copies of unrolled loops; a file that shows no instructions is taken.
 TEST(TensorCode, CodeThatLacksTilesIsRefused) {
   const jit::TileCounts warps = jit::tile_counts(made(false, true).program),
                         groups = jit::tile_counts(group_program(false, true, {128, 64, 64, 4}).program);
