@@ -69,7 +69,13 @@ Status check_overlaps(const KernelBody& body, const MatchedCall& call, const lat
   return {};
 }
 
+// A device that failed says so of every call, whatever else is wrong with it.
+Status check_device(const KernelBody& body) {
+  return body.device == nullptr ? Status() : body.device->working().with_arg("kernel", 0);
+}
+
 Status execute_on_device(const KernelBody& body, const lathe_exec& exec, const lathe_arg* args, size_t num_args) {
+  LATHE_RETURN_IF_ERROR(check_device(body));
   if (exec.pool != nullptr) return invalid("expected NULL: a kernel of a GPU uses no threads").with_arg("exec.pool", 3);
   if (exec.stream == nullptr)
     return invalid("NULL, expected the stream that the call joins").with_arg("exec.stream", 3);
@@ -133,6 +139,7 @@ Status pin(lathe_kernel* kernel, const lathe_arg* args, size_t num_args, int32_t
   LATHE_CHECK_HANDLE(kernel, 0);
   LATHE_CHECK_POINTER(out, 4);
   const KernelBody& body = *kernel->body;
+  LATHE_RETURN_IF_ERROR(check_device(body));
   MatchedCall call;
   LATHE_RETURN_IF_ERROR(match_call(body.plan, args, num_args, threads == 0 ? 1 : threads, call));
   if (body.device != nullptr) LATHE_RETURN_IF_ERROR(match_value_ranges(body.plan, call));
@@ -141,13 +148,14 @@ Status pin(lathe_kernel* kernel, const lathe_arg* args, size_t num_args, int32_t
   pinned.op = body.op;
   LATHE_ASSIGN(pinned.bound, body_for(body, call, pinned.own));
   pinned.team = body.state->context->team();
-  pinned.on_device = body.device != nullptr;
+  pinned.device = body.device;
   if (!body.plan.values.empty()) pinned.values = std::make_unique<PinnedValues>(PinnedValues{body.plan, call.key});
   *out = make_handle<lathe_pinned>(std::move(pinned));
   return {};
 }
 
 [[gnu::noinline]] lathe_status launch_pinned(const PinnedBody& pinned, void* const* data, const lathe_exec* exec) {
+  if (!pinned.device->working().ok()) return LATHE_STATUS_DEVICE;
   if (exec == nullptr || exec->stream == nullptr) return LATHE_STATUS_INVALID;
   return static_cast<lathe_status>(pinned.bound->launch(data, exec->workspace, exec->stream).code());
 }
@@ -218,6 +226,7 @@ Status prepack_on_stream(const lathe_kernel* kernel, int32_t arg, const lathe_te
   const KernelBody& body = *kernel->body;
   if (body.device == nullptr)
     return ir::make_error(ir::Code::kSTATE, "a kernel of the CPU packs by lathe_prepack").with_arg("kernel", 0);
+  LATHE_RETURN_IF_ERROR(check_device(body));
   if (stream == nullptr) return invalid("NULL, expected the stream that packing joins").with_arg("stream", 5);
   LATHE_ASSIGN(const PackCall found, match_prepack(body, arg, source, out, out_bytes));
   if (body.plan.args[static_cast<size_t>(arg)].packed_bytes == 0) return {};
@@ -258,7 +267,7 @@ extern "C" lathe_status lathe_pin(lathe_kernel* kernel, const lathe_arg* args, s
 extern "C" lathe_status lathe_pinned_run(const lathe_pinned* pinned, void* const* data, const lathe_exec* exec) {
   const PinnedBody& p = *pinned->body;
   ForeignValue foreign;
-  if (p.on_device) return launch_pinned(p, data, exec);
+  if (p.device != nullptr) return launch_pinned(p, data, exec);
   if (p.values != nullptr && !values_fit(p.values->plan, p.values->key, data, foreign)) return LATHE_STATUS_INVALID;
   if (exec == nullptr) {
     run_counted(*p.bound, false, data, nullptr, p.team);

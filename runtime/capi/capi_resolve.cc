@@ -74,6 +74,12 @@ uint32_t origin_of(LeafOrigin origin) {
   return LATHE_ORIGIN_BUILTIN;
 }
 
+// What the device or its compiler lacks is about the argument that asks for it.
+Status of_device(const Status& refused) {
+  const bool lacks = refused.code() == ir::Code::kDEVICE || refused.code() == ir::Code::kUNSUPPORTED;
+  return lacks && refused.arg().empty() ? refused.with_arg("policy.device", 2) : refused;
+}
+
 Status resolve(lathe_context* ctx, const lathe_graph* graph, const lathe_policy* policy, lathe_kernel** out,
                lathe_kernel_info* info) {
   LATHE_CHECK_HANDLE(ctx, 0);
@@ -95,7 +101,9 @@ Status resolve(lathe_context* ctx, const lathe_graph* graph, const lathe_policy*
     if (!working.ok()) return working.with_arg("policy.device", 2);
     body.device = std::move(*device);
   }
-  LATHE_ASSIGN(ServedOperators::Found found, state.served.serve(graph->body->graph, request));
+  Result<ServedOperators::Found> served = state.served.serve(graph->body->graph, request);
+  if (!served.ok()) return body.device == nullptr ? served.status() : of_device(served.status());
+  ServedOperators::Found& found = *served;
   body.served = std::move(found.served);
   body.op = std::move(found.op);
   const PrepareInfo& prepared = found.info;

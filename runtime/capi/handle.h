@@ -72,8 +72,8 @@ struct PinnedBody {
   std::shared_ptr<Operator> op;
   std::unique_ptr<BoundOp> own;  // if the operator keeps no more shapes
   const BoundOp* bound = nullptr;
-  ThreadTeam* team = nullptr;  // the context's
-  bool on_device = false;
+  ThreadTeam* team = nullptr;            // the context's
+  std::shared_ptr<CudaDevice> device;    // null: the CPU
   std::unique_ptr<PinnedValues> values;  // null: any will do
 };
 

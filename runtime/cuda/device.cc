@@ -107,7 +107,7 @@ Result<void*> CudaDevice::load(const std::string& cubin, const std::string& kern
   return loaded;
 }
 
-Status CudaDevice::check_memory(const void* address) const {
+Status CudaDevice::check_memory(const void* address) {
   LATHE_RETURN_IF_ERROR(working());
   const auto at = static_cast<unsigned long long>(reinterpret_cast<uintptr_t>(address));
   unsigned type = 0;
@@ -115,10 +115,9 @@ Status CudaDevice::check_memory(const void* address) const {
   const int error = driver_->cuPointerGetAttribute(&type, cuda::kPointerMemoryType, at);
   if (error == cuda::kInvalidValue || (error == 0 && type == cuda::kMemoryHost))
     return ir::invalid("host memory, expected memory of device {}", number_);
-  LATHE_RETURN_IF_ERROR(driver_->check(error, "memory type"));
+  LATHE_RETURN_IF_ERROR(note(error, "memory type"));
   if (type != cuda::kMemoryDevice) return ir::invalid("memory of type {}, expected memory of device {}", type, number_);
-  LATHE_RETURN_IF_ERROR(
-      driver_->check(driver_->cuPointerGetAttribute(&owner, cuda::kPointerOrdinal, at), "memory's device"));
+  LATHE_RETURN_IF_ERROR(note(driver_->cuPointerGetAttribute(&owner, cuda::kPointerOrdinal, at), "memory's device"));
   if (owner != number_) return ir::invalid("memory of device {}, expected device {}", owner, number_);
   return {};
 }

@@ -28,8 +28,8 @@ class CudaDevice {
   // Streams that capture meanwhile go on. INVALID: the driver does not take the code.
   // shared: bytes of shared memory that launches will ask for.
   ir::Result<void*> load(const std::string& cubin, const std::string& kernel, int shared);
-  // INVALID, saying what it is instead: an address that is not memory of this device.
-  ir::Status check_memory(const void* address) const;
+  // INVALID, saying what it is instead: an address that is not memory of this device. DEVICE as of launch().
+  ir::Status check_memory(const void* address);
   struct LaunchShape {
     unsigned blocks = 1, threads = 1;  // threads: of a block
     unsigned shared = 0;               // bytes

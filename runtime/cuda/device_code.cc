@@ -116,8 +116,8 @@ Result<std::shared_ptr<const jit::Nvrtc>> DeviceCodes::compiler(const std::strin
   }
   LATHE_ASSIGN(std::shared_ptr<const jit::Nvrtc> opened, jit::Nvrtc::open(compiler_path_, major_of(driver)));
   if (!takes(driver, opened->major()))
-    return ir::unsupported("{} makes code for drivers of CUDA {}, the driver is of CUDA {}", opened->version(),
-                           opened->major(), driver);
+    return ir::unsupported("{} makes code for drivers of CUDA {}, the driver is of CUDA {}; {}", opened->version(),
+                           opened->major(), driver, opened->file());
   const std::lock_guard lock(mutex_);
   compiler_ = opened;
   return opened;

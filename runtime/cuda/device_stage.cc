@@ -109,6 +109,7 @@ Result<Stage> build_device_stage(const ir::Kernel& naive, const SymbolValues& di
   if (loaded.code() == ir::Code::kINVALID) {  // stored by somebody else's compiler: once more
     LATHE_ASSIGN(plan, plan_on_device(naive, dims, schedule, device->target(), codes, own));
     loaded = load(plan, *device, codes);
+    if (loaded.code() == ir::Code::kINVALID) loaded = ir::make_error(ir::Code::kDEVICE, "{}", loaded.message());
   }
   LATHE_RETURN_IF_ERROR(loaded);
   Stage stage;

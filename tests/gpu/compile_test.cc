@@ -195,7 +195,8 @@ TEST(CompileService, ANewerToolkitThanTheDriverIsRefused) {
     const auto fresh = gpu_context();
     const auto again = unary_graph(fresh.get(), "log", {range("N", 1, 4096)});
     EXPECT_EQ(resolve_on(fresh.get(), again.get(), LATHE_WAIT_TUNED, kernel, nullptr, &e), LATHE_STATUS_UNSUPPORTED);
-    EXPECT_THAT(std::string(e.message), HasSubstr(says[i]));
+    EXPECT_THAT(std::string(e.message), HasSubstr(says[i] + std::string("; " LATHE_FAKE_NVRTC)));
+    EXPECT_EQ(std::string(e.arg_name), "policy.device");
     EXPECT_NE(resolve(fresh.get(), again.get()), nullptr) << "the CPU notices nothing";
   }
 }

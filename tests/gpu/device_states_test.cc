@@ -37,9 +37,7 @@ TEST_F(DeviceStore, DISABLED_ServesWhatIsStored) {
   const auto product = product_of(ctx.get());
   ASSERT_EQ(resolve_on(ctx.get(), product.get(), LATHE_WAIT_NOW, kernel, nullptr, &e), LATHE_STATUS_OK) << e.message;
   expect_as_cpu(ctx.get(), product.get(), kernel.get(), {{37, 21}, {21, 50}}, {37, 50}, 0);
-  EXPECT_EQ(counter(ctx.get(), "compiled_nvrtc"), 0u);
-  std::ifstream maps("/proc/self/maps");
-  for (std::string line; std::getline(maps, line);) EXPECT_EQ(line.find("nvrtc"), std::string::npos) << line;
+  expect_nothing_compiled(ctx.get());
 }
 
 // corrupt: counted misses of files that are no sound code.
@@ -130,6 +128,7 @@ TEST(DeviceDrivers, WithoutDriverOrCompilerItSaysSoAndTheCpuServes) {
     const auto graph = unary_graph(ctx.get(), "floor", {range("N", 1, 4096)});
     EXPECT_EQ(resolve_on(ctx.get(), graph.get(), LATHE_WAIT_TUNED, kernel, nullptr, &e), LATHE_STATUS_UNSUPPORTED);
     EXPECT_THAT(std::string(e.message), HasSubstr("no NVRTC; /nowhere/libnvrtc.so"));
+    EXPECT_EQ(std::string(e.arg_name), "policy.device");
   }
   const auto ctx = gpu_context();
   const auto graph = unary_graph(ctx.get(), "relu", {range("N", 1, 4096)});
@@ -276,6 +275,7 @@ TEST_F(DeviceCalls, ABrokenDeviceSaysSo) {
   EXPECT_THAT(std::string(error.message), HasSubstr("CUDA_ERROR_ILLEGAL_ADDRESS (700)"));
   EXPECT_EQ(call(x.arg(), y.arg(), &exec), LATHE_STATUS_DEVICE);
   EXPECT_THAT(std::string(error.message), HasSubstr("device 1 failed before: CUDA_ERROR_ILLEGAL_ADDRESS (700)"));
+  EXPECT_EQ(std::string(error.arg_name), "kernel");
 }
 
 TEST(DeviceLibrary, NeedsNoLibraryOfCuda) {

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <string>
 #include <vector>
 
@@ -88,6 +89,13 @@ inline uint64_t counter(const lathe_context* ctx, const char* name) {
   uint64_t value = 0;
   EXPECT_EQ(lathe_stats(ctx, name, &value, nullptr), LATHE_STATUS_OK) << name;
   return value;
+}
+
+// In a process that finds all in the store: no compiler was opened, although there is one.
+inline void expect_nothing_compiled(const lathe_context* ctx) {
+  EXPECT_EQ(counter(ctx, "compiled_nvrtc"), 0u);
+  std::ifstream maps("/proc/self/maps");
+  for (std::string line; std::getline(maps, line);) EXPECT_EQ(line.find("nvrtc"), std::string::npos) << line;
 }
 
 inline lathe_exec on_stream() {

@@ -100,6 +100,7 @@ class Reader {
       uint64_t low = 0, high = 0;
       (void)read_at(code, at, low);
       (void)read_at(code, at + 8, high);
+      if (low == 0 && high == 0) continue;  // none, of any GPU
       ++out_.instructions;
       if ((low >> kPredicate & 0xf) == kNever) continue;
       const auto count = [&](AccessCounts& to) {

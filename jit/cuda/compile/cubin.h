@@ -18,7 +18,7 @@ struct CubinInfo {
   int cluster = 1;    // blocks that run at once
   int registers = 0;  // of a thread
   int frame_bytes = 0;
-  int instructions = 0;
+  int instructions = 0;        // 0: the file does not show them
   int local = 0;               // loads and stores of local memory: spills, or arrays that are no registers
   AccessCounts loads, stores;  // of global memory
   AccessCounts shared_loads, shared_stores;

@@ -11,6 +11,7 @@
 
 #include "ir/base/options.h"
 #include "jit/cuda/compile/nvidia_packages.h"
+#include "jit/cuda/compile/tile_counts.h"
 #include "jit/cuda/cuda_text.h"
 
 namespace lathe::jit {
@@ -140,8 +141,8 @@ int nvrtc_major(std::string_view version) {
 
 std::string Nvrtc::file() const {
   Dl_info info{};
-  return dladdr(reinterpret_cast<void*>(table_->nvrtcVersion), &info) != 0 && info.dli_fname != nullptr ? info.dli_fname
-                                                                                                        : "";
+  const bool found = dladdr(reinterpret_cast<void*>(table_->nvrtcVersion), &info) != 0 && info.dli_fname != nullptr;
+  return found ? info.dli_fname : "";
 }
 
 bool Nvrtc::can_cancel() const { return table_->nvrtcSetFlowCallback != nullptr; }
@@ -151,9 +152,9 @@ Result<std::shared_ptr<const Nvrtc>> Nvrtc::of_library(void* library) {
   if (const char* missing = table->find(library)) return unsupported("NVRTC lacks {}", missing);
   int major = 0, minor = 0;
   if (table->nvrtcVersion(&major, &minor) != 0) return unsupported("NVRTC does not tell its version");
-  if (major < kLeastMajor || (major == kLeastMajor && minor < kLeastMinor))
-    return unsupported("NVRTC {}.{}, expected at least {}.{}", major, minor, kLeastMajor, kLeastMinor);
   std::shared_ptr<Nvrtc> out(new Nvrtc(std::move(table)));
+  if (major < kLeastMajor || (major == kLeastMajor && minor < kLeastMinor))
+    return unsupported("NVRTC {}.{}, expected at least {}.{}; {}", major, minor, kLeastMajor, kLeastMinor, out->file());
   out->version_ = fmt::format("nvrtc {}.{}", major, minor);
   out->major_ = major;
   return std::shared_ptr<const Nvrtc>(std::move(out));
@@ -205,9 +206,14 @@ Result<CompiledKernel> Nvrtc::compile(const DeviceProgram& program, const std::s
     text = cuda_text(program, kernel);
     made = compile(text, kernel, target, limits, Registers::as_usual, &spilled);
   }
-  if (!spilled) return made;
-  Result<CompiledKernel> spared = compile(text, kernel, target, limits, Registers::spared, nullptr);
-  return spared.ok() ? std::move(spared) : std::move(made);
+  if (spilled) {
+    Result<CompiledKernel> spared = compile(text, kernel, target, limits, Registers::spared, nullptr);
+    if (spared.ok()) made = std::move(spared);
+  }
+  if (!made.ok()) return made;
+  const std::string missed = missed_tiles(tile_counts(program), made->info);
+  if (!missed.empty()) return unsupported("{}: {} in what the compiler made", kernel, missed);
+  return made;
 }
 
 Result<CompiledKernel> Nvrtc::compile(const std::string& text, const std::string& kernel, const ir::GpuTarget& target,

@@ -39,7 +39,7 @@ class Nvrtc {
   ir::Result<CompiledKernel> compile(const std::string& text, const std::string& kernel, const ir::GpuTarget& target,
                                      const CompileLimits& limits = {}) const;
   // The same of a program, with as many blocks at once as it wants, or else one. What spills registers is compiled once
-  // more, sparing them.
+  // more, sparing them. UNSUPPORTED as well where instructions of tiles are missing (tile_counts.h).
   ir::Result<CompiledKernel> compile(const DeviceProgram& program, const std::string& kernel,
                                      const ir::GpuTarget& target, const CompileLimits& limits = {}) const;
   const std::string& version() const { return version_; }  // "nvrtc 12.9"

@@ -191,6 +191,7 @@ FAKE int cuCtxPopCurrent_v2(void**) {
 FAKE int cuLibraryLoadData(void** library, const void* code, int*, void**, unsigned, int*, void**, unsigned) {
   const std::string_view host = lathe::test::host_code(code);
   if (would_end_a_capture()) return kCudaUnsafeInCapture;
+  if (const int failure = fake_cuda()->fail_load; failure != 0) return failure;
   if (host.empty() || lathe::test::fake_cubin_sm(code) != kSm) return kNoBinary;
   *library = new Library{std::string(host)};
   ++fake_cuda()->loads;

@@ -11,6 +11,8 @@ struct FakeCuda {
   Order order = Order::forward;  // of the threads of each launch
   int fail_launch = 0;           // the error of the next launch, once
   int fail_graph = 0;            // and of the next launch of a graph
+  int fail_memory = 0;           // and of the next question whose memory it is
+  int fail_load = 0;             // what loading code says
   int start = 0;                 // what cuInit says
   int version = 12040;
   void* last_stream = nullptr;

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include "tests/gpu/fakes/fake_cuda.h"
@@ -95,6 +96,7 @@ FAKE int cuMemcpyDtoH_v2(void* to, unsigned long long from, size_t bytes) {
 
 FAKE int cuPointerGetAttribute(void* data, int attribute, unsigned long long address) {
   const std::lock_guard lock(mutex());
+  if (const int failure = std::exchange(fake_cuda()->fail_memory, 0); failure != 0) return failure;
   auto at = memories().upper_bound(address);
   if (at == memories().begin()) return kCudaInvalidValue;
   --at;

@@ -87,7 +87,7 @@ TEST_F(DeviceRefuse, EveryCallOnADeviceThatFailedSaysSo) {
     FakeCuda& state = *reinterpret_cast<FakeCuda* (*)()>(dlsym(library, "fake_cuda"))();
     const auto alloc = reinterpret_cast<void* (*)(size_t, int)>(dlsym(library, "fake_cuda_alloc"));
     const auto own = gpu_context({}, LATHE_FAKE_NVRTC, path.c_str());
-    const auto relu = unary_graph(own.get(), "relu", {range("N", 1, 4096)});
+    const auto relu = unary_graph(own.get(), "relu", {range("N", 0, 4096)});
     Owned<lathe_kernel> first, second;
     ASSERT_EQ(resolve_on(own.get(), relu.get(), LATHE_WAIT_TUNED, first, nullptr, &error, 1), LATHE_STATUS_OK);
     ASSERT_EQ(resolve_on(own.get(), relu.get(), LATHE_WAIT_TUNED, second, nullptr, &error, 2), LATHE_STATUS_OK);
@@ -101,6 +101,10 @@ TEST_F(DeviceRefuse, EveryCallOnADeviceThatFailedSaysSo) {
     lathe_pinned* made = nullptr;
     ASSERT_EQ(lathe_pin(second.get(), args.data(), 2, 1, &made, &error), LATHE_STATUS_OK) << error.message;
     const Owned<lathe_pinned> pinned(made);
+    shape = 0;
+    ASSERT_EQ(lathe_pin(second.get(), args.data(), 2, 1, &made, &error), LATHE_STATUS_OK) << error.message;
+    const Owned<lathe_pinned> pinned_empty(made);
+    shape = 9;
     void* const data[] = {args[0].tensor->data, args[1].tensor->data};
     const lathe_exec exec = on_stream();
     state.fail_launch = failure;
@@ -110,7 +114,14 @@ TEST_F(DeviceRefuse, EveryCallOnADeviceThatFailedSaysSo) {
     const int launches = state.launches;
     EXPECT_EQ(lathe_execute(second.get(), args.data(), 2, &exec, &error), LATHE_STATUS_DEVICE);
     EXPECT_THAT(std::string(error.message), HasSubstr(says));
-    EXPECT_EQ(lathe_pinned_run(made, data, &exec), LATHE_STATUS_DEVICE);
+    EXPECT_EQ(lathe_pinned_run(pinned.get(), data, &exec), LATHE_STATUS_DEVICE);
+    EXPECT_EQ(lathe_pinned_run(pinned_empty.get(), data, &exec), LATHE_STATUS_DEVICE) << "also of no elements";
+    lathe_pinned* none = nullptr;
+    EXPECT_EQ(lathe_pin(second.get(), args.data(), 2, 1, &none, &error), LATHE_STATUS_DEVICE);
+    EXPECT_EQ(std::string(error.arg_name), "kernel");
+    shape = 0;
+    EXPECT_EQ(lathe_execute(second.get(), args.data(), 2, &exec, &error), LATHE_STATUS_DEVICE);
+    shape = 9;
     Owned<lathe_kernel> again;
     EXPECT_EQ(resolve_on(own.get(), relu.get(), LATHE_WAIT_NOW, again, nullptr, &error, 2), LATHE_STATUS_DEVICE);
     EXPECT_THAT(std::string(error.message), HasSubstr(says));
@@ -129,6 +140,38 @@ TEST_F(DeviceRefuse, EveryCallOnADeviceThatFailedSaysSo) {
     const lathe_arg host[] = {x.arg(), y.arg()};
     EXPECT_EQ(lathe_execute(resolve(own.get(), relu.get()).get(), host, 2, nullptr, &error), LATHE_STATUS_OK);
   }
+}
+
+// What an earlier launch did may show first where a call asks whose memory it has.
+TEST_F(DeviceRefuse, AFailureThatShowsBeforeALaunchIsRemembered) {
+  const TempStore folder;
+  const std::string path = folder.path / "libcuda_memory.so";
+  std::filesystem::copy_file(LATHE_FAKE_CUDA, path);
+  void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  ASSERT_NE(library, nullptr) << dlerror();
+  FakeCuda& state = *reinterpret_cast<FakeCuda* (*)()>(dlsym(library, "fake_cuda"))();
+  const auto alloc = reinterpret_cast<void* (*)(size_t, int)>(dlsym(library, "fake_cuda_alloc"));
+  const auto own = gpu_context({}, LATHE_FAKE_NVRTC, path.c_str());
+  const auto relu = unary_graph(own.get(), "relu", {range("N", 1, 4096)});
+  Owned<lathe_kernel> made, again;
+  state.fail_load = 209;
+  EXPECT_EQ(resolve_on(own.get(), relu.get(), LATHE_WAIT_TUNED, made, nullptr, &error), LATHE_STATUS_DEVICE)
+      << "code that was made for it";
+  EXPECT_THAT(std::string(error.message), HasSubstr("code that device 0 does not take"));
+  EXPECT_EQ(std::string(error.arg_name), "policy.device");
+  state.fail_load = 0;
+  ASSERT_EQ(resolve_on(own.get(), relu.get(), LATHE_WAIT_TUNED, made, nullptr, &error), LATHE_STATUS_OK);
+  int64_t shape = 9;
+  const lathe_tensor x = {alloc(36, 0), {2, 0}, 1, {2, 32, 1}, &shape, nullptr, 0};
+  const lathe_arg args[] = {{&x, 0, 0, 0, 0}, {&x, 0, 0, 0, 0}};
+  const lathe_exec exec = on_stream();
+  state.fail_memory = 700;
+  EXPECT_EQ(lathe_execute(made.get(), args, 2, &exec, &error), LATHE_STATUS_DEVICE);
+  EXPECT_THAT(std::string(error.message), HasSubstr("CUDA_ERROR_ILLEGAL_ADDRESS (700)"));
+  EXPECT_EQ(lathe_execute(made.get(), args, 2, &exec, &error), LATHE_STATUS_DEVICE);
+  EXPECT_THAT(std::string(error.message), HasSubstr("device 0 failed before: CUDA_ERROR_ILLEGAL_ADDRESS (700)"));
+  EXPECT_EQ(resolve_on(own.get(), relu.get(), LATHE_WAIT_NOW, again, nullptr, &error), LATHE_STATUS_DEVICE);
+  EXPECT_EQ(state.launches, 0);
 }
 
 // Code that the store takes for sound and the driver does not: a counted miss, and made anew.

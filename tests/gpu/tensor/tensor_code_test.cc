@@ -6,6 +6,7 @@
 #include <functional>
 
 #include "ir/analysis/analysis.h"
+#include "jit/cuda/compile/tile_counts.h"
 #include "jit/cuda/cuda_text.h"
 #include "jit/cuda/lower/lower_device.h"
 #include "search/cut/launch_cut.h"
@@ -13,6 +14,7 @@
 #include "tests/gpu/chains.h"
 #include "tests/gpu/emulated.h"
 #include "tests/gpu/memory/mutations.h"
+#include "tests/gpu/tensor/group_programs.h"
 #include "tests/gpu/tensor/tensor_products.h"
 
 namespace lathe::test {
@@ -90,6 +92,34 @@ TEST(TensorCode, IsWrittenOut) {
   const std::string turned = print(made(true, false).program);
   EXPECT_THAT(turned, HasSubstr("ldmatrix_trans"));
   EXPECT_EQ(turned.find("ldmatrix r"), std::string::npos);
+}
+
+// Of each kind as many as the program has in all copies of unrolled loops; a file that shows no instructions is taken.
+TEST(TensorCode, CodeThatLacksTilesIsRefused) {
+  const jit::TileCounts warps = jit::tile_counts(made(false, true).program),
+                        groups = jit::tile_counts(group_program(false, true, {128, 64, 64, 4}).program);
+  EXPECT_EQ(warps.mma, 8);
+  EXPECT_EQ(warps.matrix_loads, 6);
+  EXPECT_EQ(warps.group_mma + warps.box_copies, 0);
+  EXPECT_EQ(groups.group_mma, 8) << "of the loop, and of the last step";
+  EXPECT_EQ(groups.box_copies, 4);
+  EXPECT_EQ(groups.mma + groups.matrix_loads, 0);
+  jit::CubinInfo of_warps, of_groups;
+  of_warps.instructions = of_groups.instructions = 500;
+  of_warps.mma = 8;
+  of_warps.matrix_loads = 7;  // one of them again
+  of_groups.group_mma = 8;
+  of_groups.box_copies = 4;
+  EXPECT_EQ(missed_tiles(warps, of_warps), "");
+  EXPECT_EQ(missed_tiles(groups, of_groups), "");
+  EXPECT_EQ(missed_tiles(groups, of_warps), "0 of 8 HGMMA");
+  of_warps.matrix_loads = 5;
+  EXPECT_EQ(missed_tiles(warps, of_warps), "5 of 6 LDSM");
+  of_warps.mma = 7;
+  EXPECT_EQ(missed_tiles(warps, of_warps), "7 of 8 HMMA");
+  of_groups.box_copies = 2;
+  EXPECT_EQ(missed_tiles(groups, of_groups), "2 of 4 UTMALDG");
+  EXPECT_EQ(missed_tiles(groups, {}), "");
 }
 
 TEST(TensorCode, EveryRuleRefuses) {
