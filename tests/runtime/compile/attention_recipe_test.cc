@@ -232,7 +232,8 @@ TEST(AttentionRecipe, GroupsOfEverySizeFitTheRegisters) {
 
 // One query of `heads` over `kept` heads of at most 4096 keys, of which a call has T. `apart`: rows of all heads follow
 // one another.
-search::Problem any_keys(int64_t queries, int64_t heads, int64_t kept, bool apart, int64_t depth = 32) {
+search::Problem any_keys(int64_t queries, int64_t heads, int64_t kept, bool apart, int64_t depth = 32,
+                         ir::DType type = ir::DType::f32) {
   const DimDesc keys = ops::symbol_dim("T", 0, 4096);
   std::vector<ir::Expr> strides;
   if (apart)
@@ -240,8 +241,8 @@ search::Problem any_keys(int64_t queries, int64_t heads, int64_t kept, bool apar
   ops::Graph g;
   const std::vector<int> in = {
       ops::add_tensor(g, "q", {F(2), F(heads), queries == 1 ? F(1) : ops::symbol_dim("T", 0, 4096), F(depth)}),
-      ops::add_tensor(g, "k", {F(2), F(kept), keys, F(depth)}, false, ir::DType::f32, strides),
-      ops::add_tensor(g, "v", {F(2), F(kept), keys, F(depth)}, false, ir::DType::f32, strides)};
+      ops::add_tensor(g, "k", {F(2), F(kept), keys, F(depth)}, false, type, strides),
+      ops::add_tensor(g, "v", {F(2), F(kept), keys, F(depth)}, false, type, strides)};
   g.outputs = {ops::add_node(g, "attention", in, "y", {{"causal", queries != 1}})};
   search::Problem p;
   p.kernel = ops::lower(*ops::finish(g))->kernels.at(0).kernel;
@@ -281,6 +282,24 @@ TEST(AttentionRecipe, KeysOfTheNextHeadAtAnyLength) {
           ASSERT_TRUE(verdict.ok()) << verdict.status().to_string();
           EXPECT_TRUE(verdict->ok) << keys << " keys: " << verdict->reason;
         }
+      }
+    }
+  }
+}
+
+// Narrow keys of the next head are in the way of those of this one where the core fetches streams alone, unless many
+// heads of queries leave the time.
+TEST(AttentionRecipe, NarrowKeysOfTheNextHead) {
+  for (const bool alone : {false, true}) {
+    ir::Target t = ir::bare_target(ir::IsaLevel::avx512);
+    t.prefetches_alone = alone;
+    for (const ir::DType type : {ir::DType::bf16, ir::DType::f16}) {
+      for (const int64_t heads : {2, 7, 8}) {
+        SCOPED_TRACE(fmt::format("{}, {} heads, alone {}", ir::dtype_name(type), heads, alone));
+        search::Problem p = any_keys(1, 2 * heads, 2, false, 64, type);
+        p.dims = {{"T", 512}};
+        const bool in_the_way = alone && heads < 8;
+        EXPECT_EQ(search::find_recipe(p)->defaults(p, t).at("pf"), in_the_way ? 4096 : -1);
       }
     }
   }

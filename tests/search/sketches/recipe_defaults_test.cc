@@ -177,6 +177,7 @@ TEST(RecipeDefaults, FollowTheShape) {
       {"columns that vary have no long steps", softmax_of_any(600), {{"unroll", 1}, {"overlap", 1}}},
       {"few rows: pieces of two vectors", values(1024), {{"mr", 7}, {"nr", 32}}},
       {"rows too long to overlap go in pairs", layernorm(64, 4096), {{"unroll", 4}, {"rows", 2}, {"overlap", 0}}},
+      {"long narrow ones overlap all the same", layernorm(64, 16384, 1, "bf16"), {{"unroll", 8}, {"overlap", 1}}},
       {"one row has no other", layernorm(1, 4096), {{"unroll", 8}, {"rows", 1}}},
       {"longer blocks where each thread gets several", layernorm(128, 4096, 2), {{"grain", 16}}},
       {"and the longest", layernorm(512, 4096, 2), {{"grain", 64}}},
