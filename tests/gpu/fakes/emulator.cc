@@ -11,7 +11,7 @@
 #include <random>
 #include <vector>
 
-#include "tests/gpu/fakes/block_run.h"
+#include "tests/gpu/fakes/block/block_run.h"
 
 namespace lathe::test {
 
@@ -111,19 +111,21 @@ std::string EmulatedKernel::run(unsigned blocks, unsigned threads, const void* a
   std::string why;
   *blocks_ = blocks;
   const std::vector<int> turns = ordered(threads);
-  BlockRun::Stacks stacks;
+  BlockRun::Runners runners;
   const auto together = static_cast<unsigned>(cluster_);
+  std::vector<TouchMap> touches(together);
   if (blocks % together != 0) return "blocks that are no whole clusters";
   for (const int first : ordered(blocks / together)) {
     std::vector<std::unique_ptr<BlockRun>> cluster;
     std::vector<BlockRun*> all;
     for (int i = 0; i < cluster_; ++i) {
       const int b = first * cluster_ + i;
-      cluster.push_back(std::make_unique<BlockRun>(entry_, args, thread_, stacks, base_, [this, b, i, &all] {
-        *block_ = b;
-        *place_ = i;
-        t_block = all[static_cast<size_t>(i)];
-      }));
+      cluster.push_back(std::make_unique<BlockRun>(entry_, args, thread_, runners, touches[static_cast<size_t>(i)],
+                                                   base_, [this, b, i, &all] {
+                                                     *block_ = b;
+                                                     *place_ = i;
+                                                     t_block = all[static_cast<size_t>(i)];
+                                                   }));
       all.push_back(cluster.back().get());
       all.back()->count_banks(banks);
       all.back()->copies_arrive_late(copies == Copies::late);

@@ -4,6 +4,7 @@
 
 #include <fcntl.h>
 #include <spawn.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -13,18 +14,24 @@
 #include <cstring>
 #include <fstream>
 #include <iterator>
+#include <optional>
 #include <regex>
 #include <string>
 #include <string_view>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "tests/gpu/fakes/fake_cubin.h"
+#include "tests/gpu/fakes/kernel_cache.h"
 
 extern char** environ;
 
 namespace {
 
 using lathe::test::FakeNvrtc;
+using lathe::test::KernelCache;
+using lathe::test::MadeKernel;
 
 constexpr int kOk = 0, kInvalidInput = 3, kCompilation = 6, kCancelled = 16;
 constexpr int kRegisters = 24;
@@ -88,13 +95,37 @@ std::string read_file(const std::string& path) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-int compile(Program& p, const std::string& folder) {
-  std::ofstream(folder + "/" + p.header_name) << host_prelude();
-  std::ofstream(folder + "/kernel.cc") << p.text;
-  const std::string source = folder + "/kernel.cc", object = folder + "/kernel.so", log = folder + "/log";
-  const char* const args[] = {
-      LATHE_HOST_COMPILER,    "-std=c++20", "-O1",          "-ffp-contract=off", "-fPIC", "-shared", "-Wall",
-      "-Wno-unused-function", "-o",         object.c_str(), source.c_str(),      "-lm",   nullptr};
+constexpr const char* kFlags[] = {"-std=c++20", "-O1",   "-ffp-contract=off",   "-fPIC",
+                                  "-shared",    "-Wall", "-Wno-unused-function"};
+
+// LATHE_FAKE_NVRTC_CACHE: another folder than the build's, or "off".
+const KernelCache& cache(const std::string& header_name) {
+  static const KernelCache& out = *[&] {
+    const char* folder = std::getenv("LATHE_FAKE_NVRTC_CACHE");
+    struct stat compiler = {};
+    (void)stat(LATHE_HOST_COMPILER, &compiler);
+    std::string maker = LATHE_HOST_COMPILER " " __VERSION__ " " + std::to_string(compiler.st_mtime) + " " +
+                        std::to_string(compiler.st_size);
+    for (const char* flag : kFlags) maker += std::string(" ") + flag;
+    maker += "\n" + header_name + "\n" + host_prelude();
+    const std::string wanted = folder == nullptr ? LATHE_KERNEL_CACHE : folder;
+    return new KernelCache(wanted == "off" ? "" : wanted, maker);
+  }();
+  return out;
+}
+
+// The compiler's log, and the shared object if there is one.
+MadeKernel made_anew(const Program& p) {
+  std::string folder = "/tmp/lathe_fake_nvrtc_XXXXXX";
+  if (mkdtemp(folder.data()) == nullptr) return {};
+  const std::string header = folder + "/" + p.header_name, source = folder + "/kernel.cc",
+                    object = folder + "/kernel.so", log = folder + "/log";
+  std::ofstream(header) << host_prelude();
+  std::ofstream(source) << p.text;
+  std::vector<const char*> args = {LATHE_HOST_COMPILER};
+  args.insert(args.end(), std::begin(kFlags), std::end(kFlags));
+  for (const char* arg : {"-o", object.c_str(), source.c_str(), "-lm", static_cast<const char*>(nullptr)})
+    args.push_back(arg);
   posix_spawn_file_actions_t files;
   posix_spawn_file_actions_init(&files);
   posix_spawn_file_actions_addopen(&files, 2, log.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
@@ -103,12 +134,22 @@ int compile(Program& p, const std::string& folder) {
   // A measuring worker has no environment.
   char path[] = "PATH=/usr/local/bin:/usr/bin:/bin";
   char* bare[] = {path, nullptr};
-  const int spawned = posix_spawnp(&child, args[0], &files, nullptr, const_cast<char**>(args),
+  const int spawned = posix_spawnp(&child, args[0], &files, nullptr, const_cast<char**>(args.data()),
                                    std::getenv("PATH") == nullptr ? bare : environ);
   posix_spawn_file_actions_destroy(&files);
   if (spawned == 0) waitpid(child, &status, 0);
-  p.log = read_file(log);
-  return spawned == 0 && WIFEXITED(status) && WEXITSTATUS(status) == 0 ? kOk : kCompilation;
+  MadeKernel out{read_file(log), {}};
+  if (spawned == 0 && WIFEXITED(status) && WEXITSTATUS(status) == 0) out.code = read_file(object);
+  for (const std::string& file : {header, source, object, log}) unlink(file.c_str());
+  rmdir(folder.c_str());
+  return out;
+}
+
+MadeKernel made(const Program& p) {
+  if (std::optional<MadeKernel> known = cache(p.header_name).find(p.text)) return *std::move(known);
+  MadeKernel out = made_anew(p);
+  if (!out.code.empty()) cache(p.header_name).keep(p.text, out);
+  return out;
 }
 
 // Counts itself among those that run.
@@ -190,17 +231,12 @@ FAKE int nvrtcCompileProgram(void* program, int num_options, const char* const* 
   FakeNvrtc& state = *fake_nvrtc();
   const Running running(state);
   if (!wait_as_planted(state, p)) return kCancelled;
-  std::string folder = "/tmp/lathe_fake_nvrtc_XXXXXX";
-  if (mkdtemp(folder.data()) == nullptr) return kCompilation;
-  const int error = compile(p, folder);
-  p.log += state.log;
+  const MadeKernel kernel_code = made(p);
+  p.log = kernel_code.log + state.log;
   if (state.spills && !spared) p.log += "    8 bytes stack frame, 8 bytes spill stores, 16 bytes spill loads\n";
-  if (error == kOk)
-    p.cubin = lathe::test::write_fake_cubin(sm, kernel[2], kRegisters, read_file(folder + "/kernel.so"), cluster);
-  for (const char* name : {"kernel.cc", "kernel.so", "log"}) unlink((folder + "/" + name).c_str());
-  unlink((folder + "/" + p.header_name).c_str());
-  rmdir(folder.c_str());
-  return error;
+  if (kernel_code.code.empty()) return kCompilation;
+  p.cubin = lathe::test::write_fake_cubin(sm, kernel[2], kRegisters, kernel_code.code, cluster);
+  return kOk;
 }
 
 FAKE int nvrtcGetCUBINSize(void* program, size_t* size) {

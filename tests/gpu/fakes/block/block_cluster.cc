@@ -2,7 +2,7 @@
 // block_run.h.
 #include <algorithm>
 
-#include "tests/gpu/fakes/block_run.h"
+#include "tests/gpu/fakes/block/block_run.h"
 
 namespace lathe::test {
 

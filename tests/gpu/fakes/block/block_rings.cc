@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "tests/gpu/fakes/block_run.h"
+#include "tests/gpu/fakes/block/block_run.h"
 #include "tests/gpu/fakes/fake_maps.h"
 
 namespace lathe::test {
@@ -36,16 +36,17 @@ void BlockRun::arrive_at(const void* ring, int64_t bytes) {
   r->bytes += bytes;
   --r->pending;
   // What the thread has stored and handed over, others that wait here see.
-  for (auto& [piece, s] : stored_) {
+  std::vector<uintptr_t>& handed = threads_[static_cast<size_t>(current_)].handed;
+  for (const uintptr_t piece : handed) {
+    Stored& s = stored_[piece];
     if (s.thread != current_ || s.fenced < 0) continue;
     s.fenced = turn_ - 1;
-    for (uintptr_t at = piece * kPiece; at < (piece + 1) * kPiece; ++at) touched_.erase(at);
+    touches_.forget(piece * kPiece, kPiece);
   }
+  handed.clear();
   // What products of its group have read others may store to.
   std::vector<uintptr_t>& read = group_runs_[static_cast<size_t>(current_) / kGroup].read;
-  for (const uintptr_t piece : read) {
-    for (uintptr_t at = piece * kPiece; at < (piece + 1) * kPiece; ++at) touched_.erase(at);
-  }
+  for (const uintptr_t piece : read) touches_.forget(piece * kPiece, kPiece);
   read.clear();
   settle(*r);
 }

@@ -1,11 +1,9 @@
 // One block of a launch on the emulator: its threads as fibers, their rendezvous, and who touched which element since
 // the last barrier. The blocks of a cluster run at once (block_cluster.cc).
 #pragma once
-#include <ucontext.h>
-
 #include <cstdint>
-#include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <random>
 #include <string>
@@ -15,6 +13,8 @@
 
 #include "tests/gpu/fakes/bank_log.h"
 #include "tests/gpu/fakes/fake_maps.h"
+#include "tests/gpu/fakes/block/fiber.h"
+#include "tests/gpu/fakes/block/touch_map.h"
 
 namespace lathe::test {
 
@@ -29,12 +29,19 @@ struct GroupProduct {
 
 class BlockRun {
  public:
-  using Stacks = std::vector<std::unique_ptr<char[]>>;
-  // thread: where the kernel finds its number. stacks: those that nobody uses, which blocks hand on. base: where the
-  // kernel says where its shared memory begins. enter: before its threads run.
-  BlockRun(void (*entry)(const void*), const void* args, long long* thread, Stacks& stacks, char** base,
-           std::function<void()> enter)
-      : entry_(entry), args_(args), number_(thread), stacks_(stacks), base_(base), enter_(std::move(enter)) {}
+  // Runs one thread after another.
+  struct Runner {
+    explicit Runner(size_t stack) : fiber(stack, &BlockRun::run_threads, this) {}
+    BlockRun* block = nullptr;
+    Fiber fiber;
+  };
+  using Runners = std::vector<std::unique_ptr<Runner>>;
+  // thread: where the kernel finds its number. runners: those that nobody uses, and touches: of other turns; blocks
+  // hand both on. base: where the kernel says where its shared memory begins. enter: before its threads run.
+  BlockRun(void (*entry)(const void*), const void* args, long long* thread, Runners& runners, TouchMap& touches,
+           char** base, std::function<void()> enter)
+      : entry_(entry), args_(args), number_(thread), runners_(runners), touches_(touches), base_(base),
+        enter_(std::move(enter)), turn_(touches.last_turn + 1) {}
   // To count conflicts of banks and sectors in; otherwise none are looked for.
   void count_banks(BankCounts* banks) { banks_ = banks; }
   // Blocks that run at once. order: of the threads that can go on; shuffled: again after each turn, by the seed, and
@@ -89,17 +96,17 @@ class BlockRun {
   };
   struct Thread {
     State state = State::fresh;
-    ucontext_t context{};
-    std::unique_ptr<char[]> stack;
+    std::unique_ptr<Runner> runner;
     int place = 0;  // where it waits: the number in the text, the distance of the shuffle
     void (*all)(void* const*) = nullptr;
     void* mine = nullptr;
     float given = 0, got = 0;
     std::vector<Copy> open;                      // since the last group
-    std::deque<std::vector<Copy>> groups;        // on their way, the oldest first
+    std::vector<std::vector<Copy>> groups;       // on their way, the oldest first
     std::function<void(size_t first)> together;  // what its group does when all of its threads have come
     const GroupProduct* product = nullptr;       // that it begins with its group
     bool sums_handed = false;
+    std::vector<uintptr_t> stored, handed;  // pieces, since it handed over, and since it arrived at a ring
     const void* ring = nullptr;  // that it waits at, until it is not filled for a time of this parity
     unsigned parity = 0;
   };
@@ -127,19 +134,12 @@ class BlockRun {
   };
   struct Group {
     std::vector<Product> open;
-    std::deque<std::vector<Product>> groups;
-    std::unordered_map<float*, float> true_sums;  // of those on their way, before them
-    std::vector<uintptr_t> read;                  // pieces, by those that are done, since it last told others so
-  };
-  struct Touch {
-    int64_t turn = -1;  // barriers before it
-    int writer = -1, reader = -1;
-    bool readers = false;           // more than one
-    bool warps = false;             // readers of several warps
-    int64_t written = 0, read = 0;  // barriers of the writer's and of the reader's warp before that
+    std::vector<std::vector<Product>> groups;
+    std::map<float*, std::vector<float>> true_sums;  // of those on their way, before them, by where a thread has them
+    std::vector<uintptr_t> read;                     // pieces, by those that are done, since it last told others so
   };
   // Whether the warp has met since that touch by a thread of it, in which case the running thread knows of it.
-  bool met(int thread, int64_t before) const {
+  bool met(int thread, int32_t before) const {
     return thread / kWarpSize == current_ / kWarpSize && before < meetings_[static_cast<size_t>(thread / kWarpSize)];
   }
   static constexpr int kWarpSize = 32;
@@ -151,13 +151,14 @@ class BlockRun {
   bool all_are(State state) const;
   // Where what lies there in this block lies in another one, which must be there; null: it is not.
   const void* there(const void* p, BlockRun& other);
-  static void start(unsigned low, unsigned high);
+  [[noreturn]] static void run_threads(void* runner);
   void wait(State state, int place);
   void resume(int thread);
   // random: of several groups that may go on one does.
   bool release(std::mt19937* random);
-  // Element by element, as touched since the last barrier.
-  std::vector<Touch*> touched(const void* p, int bytes, int element);
+  // f(touch) of each element, as touched since the last barrier.
+  template <class F>
+  void touched(const void* p, int bytes, int element, F f);
   void conflict(const Touch& t);
   void arrive(const std::vector<Copy>& group);
   template <class F>
@@ -181,7 +182,8 @@ class BlockRun {
   void (*entry_)(const void*);
   const void* args_;
   long long* number_;
-  Stacks& stacks_;
+  Runners& runners_;
+  TouchMap& touches_;
   char** base_;
   std::function<void()> enter_;
   std::vector<BlockRun*> cluster_;  // itself among them
@@ -190,11 +192,10 @@ class BlockRun {
   std::mt19937 random_;
   bool shuffled_ = false;
   std::vector<Thread> threads_;
-  ucontext_t scheduler_{};
+  Fiber scheduler_;
   int current_ = 0;
-  int64_t turn_ = 1;
-  std::vector<int64_t> meetings_;                            // of each warp
-  std::unordered_map<uintptr_t, Touch> touched_;             // by element
+  int64_t turn_;                                             // more by one after each barrier
+  std::vector<int32_t> meetings_;                            // of each warp
   std::vector<std::pair<uintptr_t, unsigned long>> shared_;  // where it is, and its bytes
   std::vector<Group> group_runs_;
   size_t ahead_ = 0;  // the first thread of the group that runs ahead

@@ -1,5 +1,5 @@
 // See block_run.h.
-#include "tests/gpu/fakes/block_run.h"
+#include "tests/gpu/fakes/block/block_run.h"
 
 #include <algorithm>
 #include <cmath>
@@ -51,41 +51,39 @@ void BlockRun::end() {
   if (!arriving_.empty()) fail("copies are on their way at the end");
   if (!boxes_.empty()) fail("boxes are on their way at the end");
   if (!reading_.empty()) fail("products are on their way at the end");
+  touches_.last_turn = turn_;
 }
 
-void BlockRun::start(unsigned low, unsigned high) {
-  auto* self = reinterpret_cast<BlockRun*>(static_cast<uintptr_t>(high) << 32 | low);
-  self->entry_(self->args_);
-  self->threads_[static_cast<size_t>(self->current_)].state = State::done;
-  swapcontext(&self->threads_[static_cast<size_t>(self->current_)].context, &self->scheduler_);
+void BlockRun::run_threads(void* runner) {
+  auto& self = *static_cast<Runner*>(runner);
+  for (;;) {
+    BlockRun& block = *self.block;
+    block.entry_(block.args_);
+    block.threads_[static_cast<size_t>(block.current_)].state = State::done;
+    self.fiber.go_to(block.scheduler_);
+  }
 }
 
 void BlockRun::resume(int thread) {
   Thread& t = threads_[static_cast<size_t>(thread)];
   if (t.state == State::fresh) {
-    if (stacks_.empty()) stacks_.emplace_back(new char[kStack]);
-    t.stack = std::move(stacks_.back());
-    stacks_.pop_back();
-    getcontext(&t.context);
-    t.context.uc_stack.ss_sp = t.stack.get();
-    t.context.uc_stack.ss_size = kStack;
-    t.context.uc_link = nullptr;
-    const auto self = reinterpret_cast<uintptr_t>(this);
-    makecontext(&t.context, reinterpret_cast<void (*)()>(&BlockRun::start), 2, static_cast<unsigned>(self),
-                static_cast<unsigned>(self >> 32));
+    if (runners_.empty()) runners_.push_back(std::make_unique<Runner>(kStack));
+    t.runner = std::move(runners_.back());
+    t.runner->block = this;
+    runners_.pop_back();
   }
   t.state = State::ready;
   current_ = thread;
   *number_ = thread;
-  swapcontext(&scheduler_, &t.context);
-  if (t.state == State::done) stacks_.push_back(std::move(t.stack));
+  scheduler_.go_to(t.runner->fiber);
+  if (t.state == State::done) runners_.push_back(std::move(t.runner));
 }
 
 void BlockRun::wait(State state, int place) {
   Thread& t = threads_[static_cast<size_t>(current_)];
   t.state = state;
   t.place = place;
-  swapcontext(&t.context, &scheduler_);
+  t.runner->fiber.go_to(scheduler_);
 }
 
 void BlockRun::barrier(int number) { wait(State::at_barrier, number); }
@@ -167,50 +165,44 @@ bool BlockRun::release(std::mt19937* random) {
   return any;
 }
 
-void BlockRun::note(const void* p, int bytes, int element, bool store) {
-  if (store) note_stored(reinterpret_cast<uintptr_t>(p), bytes);
-  for (Touch* t : touched(p, bytes, element)) {
-    const bool written = t->writer >= 0 && t->writer != current_ && !met(t->writer, t->written);
-    const bool seen = !t->warps && t->reader >= 0 && met(t->reader, t->read);
-    const bool read = !seen && (t->readers || (t->reader >= 0 && t->reader != current_));
-    if (written || (store && read)) conflict(*t);
-    const int64_t now = meetings_[static_cast<size_t>(current_ / kWarpSize)];
-    if (store) {
-      t->writer = current_;
-      t->written = now;
-    } else {
-      t->readers = t->readers || (t->reader >= 0 && t->reader != current_);
-      t->warps = t->warps || (t->reader >= 0 && t->reader / kWarpSize != current_ / kWarpSize);
-      t->reader = current_;
-      t->read = now;
-    }
-  }
-}
-
-void BlockRun::note_warp(const void* p, int bytes, int element) {
-  for (Touch* t : touched(p, bytes, element)) {
-    if (t->writer >= 0 && !met(t->writer, t->written)) conflict(*t);
-    t->warps = t->warps || (t->reader >= 0 && t->reader / kWarpSize != current_ / kWarpSize);
-    t->reader = current_;
-    t->read = meetings_[static_cast<size_t>(current_ / kWarpSize)];
-    t->readers = true;
-  }
-}
-
-std::vector<BlockRun::Touch*> BlockRun::touched(const void* p, int bytes, int element) {
+template <class F>
+void BlockRun::touched(const void* p, int bytes, int element, F f) {
   const auto first = reinterpret_cast<uintptr_t>(p);
-  std::vector<Touch*> out;
   for (uintptr_t at = first; at < first + static_cast<uintptr_t>(bytes); at += static_cast<uintptr_t>(element)) {
     if (!arriving_.empty() && arriving_.count(at / kCopied * kCopied) != 0)
       fail("thread " + std::to_string(current_) + " touches an element before its copy has arrived");
-    Touch& t = touched_[at];
-    if (t.turn != turn_) {
-      t = {};
-      t.turn = turn_;
-    }
-    out.push_back(&t);
+    f(touches_.at(at, turn_));
   }
-  return out;
+}
+
+void BlockRun::note(const void* p, int bytes, int element, bool store) {
+  if (store) note_stored(reinterpret_cast<uintptr_t>(p), bytes);
+  const int32_t now = meetings_[static_cast<size_t>(current_ / kWarpSize)];
+  touched(p, bytes, element, [&](Touch& t) {
+    const bool written = t.writer >= 0 && t.writer != current_ && !met(t.writer, t.written);
+    const bool seen = !t.warps && t.reader >= 0 && met(t.reader, t.read);
+    const bool read = !seen && (t.readers || (t.reader >= 0 && t.reader != current_));
+    if (written || (store && read)) conflict(t);
+    if (store) {
+      t.writer = current_;
+      t.written = now;
+    } else {
+      t.readers = t.readers || (t.reader >= 0 && t.reader != current_);
+      t.warps = t.warps || (t.reader >= 0 && t.reader / kWarpSize != current_ / kWarpSize);
+      t.reader = current_;
+      t.read = now;
+    }
+  });
+}
+
+void BlockRun::note_warp(const void* p, int bytes, int element) {
+  touched(p, bytes, element, [&](Touch& t) {
+    if (t.writer >= 0 && !met(t.writer, t.written)) conflict(t);
+    t.warps = t.warps || (t.reader >= 0 && t.reader / kWarpSize != current_ / kWarpSize);
+    t.reader = current_;
+    t.read = meetings_[static_cast<size_t>(current_ / kWarpSize)];
+    t.readers = true;
+  });
 }
 
 void BlockRun::conflict(const Touch& t) {
@@ -243,7 +235,7 @@ void BlockRun::end_group() {
 
 void BlockRun::wait_groups(int groups) {
   Thread& t = threads_[static_cast<size_t>(current_)];
-  for (; t.groups.size() > static_cast<size_t>(groups); t.groups.pop_front()) arrive(t.groups.front());
+  for (; t.groups.size() > static_cast<size_t>(groups); t.groups.erase(t.groups.begin())) arrive(t.groups.front());
 }
 
 // The thread sees it, the others after a barrier.

@@ -2,9 +2,10 @@
 #include <algorithm>
 #include <bit>
 #include <limits>
+#include <set>
 #include <utility>
 
-#include "tests/gpu/fakes/block_run.h"
+#include "tests/gpu/fakes/block/block_run.h"
 
 namespace lathe::test {
 
@@ -29,7 +30,10 @@ void BlockRun::note_stored(uintptr_t from, int bytes) {
   for (uintptr_t piece = from / kPiece; piece <= (from + static_cast<uintptr_t>(bytes) - 1) / kPiece; ++piece) {
     if (reading_.count(piece) != 0)
       fail("thread " + std::to_string(current_) + " stores an element that products may read still");
-    stored_[piece] = {current_, -1};
+    Stored& s = stored_[piece];
+    if (s.thread == current_ && s.fenced < 0) continue;
+    s = {current_, -1};
+    threads_[static_cast<size_t>(current_)].stored.push_back(piece);
   }
 }
 
@@ -41,9 +45,14 @@ void BlockRun::hand_over(bool shared) {
     threads_[static_cast<size_t>(current_)].sums_handed = true;
     return;
   }
-  for (auto& [piece, s] : stored_) {
-    if (s.thread == current_ && s.fenced < 0) s.fenced = turn_;
+  Thread& t = threads_[static_cast<size_t>(current_)];
+  for (const uintptr_t piece : t.stored) {
+    Stored& s = stored_[piece];
+    if (s.thread != current_ || s.fenced >= 0) continue;
+    s.fenced = turn_;
+    t.handed.push_back(piece);
   }
+  t.stored.clear();
 }
 
 void BlockRun::wait_group(int number, std::function<void(size_t first)> together) {
@@ -84,10 +93,9 @@ void BlockRun::begin(size_t first) {
     made.of.compute(made.sums.data(), made.of.a, made.of.b);
   } else {
     for (float* sums : made.sums) {
-      for (int i = 0; i < made.of.count; ++i) {
-        group.true_sums.emplace(sums + i, sums[i]);
-        sums[i] = poison();
-      }
+      const auto [known, begun] = group.true_sums.try_emplace(sums, sums, sums + made.of.count);
+      if (known->second.size() != static_cast<size_t>(made.of.count)) fail("products add to parts of each other's sums");
+      std::fill_n(sums, made.of.count, poison());
     }
   }
   group.open.push_back(std::move(made));
@@ -99,21 +107,15 @@ void BlockRun::finish(Group& group, const Product& product) {
   }
   if (!rings_.empty()) group.read.insert(group.read.end(), product.pieces.begin(), product.pieces.end());
   if (!products_late_) return;
-  std::vector<std::vector<float>> sums;
   std::vector<float*> places;
   for (float* own : product.sums) {
-    auto& copy = sums.emplace_back(own, own + product.of.count);
     for (int i = 0; i < product.of.count; ++i) {
       if (std::bit_cast<uint32_t>(own[i]) != std::bit_cast<uint32_t>(poison()))
         return fail("a thread touches sums whose products are on their way");
-      copy[static_cast<size_t>(i)] = group.true_sums.at(own + i);
     }
+    places.push_back(group.true_sums.at(own).data());
   }
-  for (auto& own : sums) places.push_back(own.data());
   product.of.compute(places.data(), product.of.a, product.of.b);
-  for (size_t t = 0; t < sums.size(); ++t) {
-    for (int i = 0; i < product.of.count; ++i) group.true_sums[product.sums[t] + i] = sums[t][static_cast<size_t>(i)];
-  }
 }
 
 void BlockRun::end_products(int number) {
@@ -130,19 +132,19 @@ void BlockRun::wait_products(int number, int groups) {
 }
 
 void BlockRun::arrive(Group& group, size_t groups) {
-  for (; group.groups.size() > groups; group.groups.pop_front()) {
+  for (; group.groups.size() > groups; group.groups.erase(group.groups.begin())) {
     for (const Product& p : group.groups.front()) finish(group, p);
   }
   // Sums that nothing adds to any more are there.
-  std::erase_if(group.true_sums, [&](const auto& sum) {
-    const auto waits = [&](const std::vector<Product>& products) {
-      return std::any_of(products.begin(), products.end(), [&](const Product& p) {
-        return std::any_of(p.sums.begin(), p.sums.end(),
-                           [&](const float* own) { return sum.first >= own && sum.first < own + p.of.count; });
-      });
-    };
-    if (waits(group.open) || std::any_of(group.groups.begin(), group.groups.end(), waits)) return false;
-    *sum.first = sum.second;
+  std::set<float*> waiting;
+  const auto wait = [&](const std::vector<Product>& products) {
+    for (const Product& p : products) waiting.insert(p.sums.begin(), p.sums.end());
+  };
+  wait(group.open);
+  for (const std::vector<Product>& products : group.groups) wait(products);
+  std::erase_if(group.true_sums, [&](const auto& sums) {
+    if (waiting.count(sums.first) != 0) return false;
+    std::copy(sums.second.begin(), sums.second.end(), sums.first);
     return true;
   });
 }
