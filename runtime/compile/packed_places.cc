@@ -2,6 +2,7 @@
 #include "runtime/compile/packed_places.h"
 
 #include <algorithm>
+#include <tuple>
 #include <utility>
 
 #include "ir/analysis/analysis.h"
@@ -48,10 +49,12 @@ static ir::Result<PackedPlace> pieces_of(const PackedParam& packed, const Symbol
   out.period = dims[outermost].step * element;
   for (size_t d = 0; d <= outermost; ++d) out.count *= dims[d].size;
   out.piece = element;
+  out.innermost = dims.back().size;
   for (size_t d = dims.size(); d-- > outermost + 1;) {
     const size_t before = out.offsets.size();
     if (before == 1 && dims[d].step * element == out.piece) {
       out.piece *= dims[d].size;
+      if (d + 1 < dims.size()) out.outermost = dims[d].size;
     } else if (static_cast<int64_t>(before) * dims[d].size > kMostPieces) {
       return ir::unsupported("a packed layout of {} pieces", static_cast<int64_t>(before) * dims[d].size);
     } else {
@@ -119,6 +122,19 @@ ir::Status Placing::place(PackedPlace* p) {
   return {};
 }
 
+// Caches follow what goes on upwards, so pieces lie in the order in which they are read: what has few of them in a
+// period is read once, and first. Of as many, what does not lie in quads as the largest pieces do is scales: of a
+// group, whose products come first. Those of several groups, of which the largest pieces consist as well, are read
+// with the first one.
+bool read_last(const PackedPlace& p, const std::vector<PackedPlace>& all) {
+  const PackedPlace* largest = &p;
+  for (const PackedPlace& other : all) {
+    const bool alike = other.shares && other.offsets.size() == p.offsets.size();
+    if (alike && other.piece > largest->piece) largest = &other;
+  }
+  return p.shares && p.innermost != largest->innermost && p.outermost != largest->outermost;
+}
+
 }  // namespace
 
 ir::Result<PackedPlaces> packed_places(const std::vector<const PackedParam*>& packed, const SymbolValues& symbols) {
@@ -127,13 +143,11 @@ ir::Result<PackedPlaces> packed_places(const std::vector<const PackedParam*>& pa
     LATHE_ASSIGN(PackedPlace place, pieces_of(*p, symbols));
     out.places.push_back(std::move(place));
   }
-  // What has few pieces in a period is read once, and first; small pieces before large ones: caches follow what goes on
-  // upwards.
   std::vector<PackedPlace*> order;
   for (PackedPlace& place : out.places) order.push_back(&place);
-  std::stable_sort(order.begin(), order.end(), [](const PackedPlace* a, const PackedPlace* b) {
-    const auto rank = [](const PackedPlace& p) {
-      return p.shares ? std::pair(static_cast<int64_t>(p.offsets.size()), p.piece) : std::pair<int64_t, int64_t>();
+  std::stable_sort(order.begin(), order.end(), [&](const PackedPlace* a, const PackedPlace* b) {
+    const auto rank = [&](const PackedPlace& p) {
+      return std::tuple(p.shares ? p.offsets.size() : 0, read_last(p, out.places), p.shares ? p.piece : 0);
     };
     return rank(*a) < rank(*b);
   });

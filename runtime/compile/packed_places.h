@@ -18,9 +18,10 @@ ir::Result<std::vector<PackedDim>> packed_dims(const PackedParam& packed, const 
 struct PackedPlace {
   int64_t at = 0, span = 0;  // the first byte, and bytes to the last one
   int64_t count = 1, period = 0;
-  int64_t piece = 0;
-  std::vector<int64_t> offsets;  // from the beginning of a period
-  bool shares = false;           // its periods have room between pieces
+  int64_t piece = 0;                     // bytes of one
+  int64_t outermost = 1, innermost = 1;  // sizes of its dimensions, if it has several; of the last one
+  std::vector<int64_t> offsets;          // from the beginning of a period
+  bool shares = false;                   // its periods have room between pieces
 };
 
 struct PackedPlaces {

@@ -73,11 +73,11 @@ int64_t far_ahead(const Target& target) {
   return target.l1_bytes < kWideCache ? kInSmall : kInWide;
 }
 
-int64_t usual_distance(const Target& target, int64_t rows, bool plain, bool in_blocks) {
+int64_t usual_distance(const Target& target, int64_t rows, bool plain, bool slow) {
   constexpr int64_t kTwoRows = 2, kFewRows = 4, kOfTwo = 6144, kOfFew = 8192, kInSecond = 16384, kPlainRow = 4096;
   if (rows > kFewRows) return far_ahead(target);
   if (target.prefetches_alone && plain) return rows == 1 ? kPlainRow : 0;
-  if (target.prefetches_alone) return rows < kTwoRows || (rows == kTwoRows && !in_blocks) ? 0 : kInSecond;
+  if (target.prefetches_alone) return rows < kTwoRows || (rows == kTwoRows && !slow) ? 0 : kInSecond;
   return rows <= kTwoRows ? kOfTwo : kOfFew;
 }
 

@@ -7,8 +7,8 @@ namespace lathe::search {
 // Bytes that fit ahead of a tile of many rows, beside these, into the cache that prefetches go to.
 int64_t far_ahead(const ir::Target& target);
 // Bytes that tiles of so many rows fetch ahead by default; 0: the core's prefetcher keeps up. plain: the bytes are the
-// weights; in_blocks: a step of the loop has several groups of a block.
-int64_t usual_distance(const ir::Target& target, int64_t rows, bool plain, bool in_blocks);
+// weights; slow: of blocks of several groups, which are short or whose weights are made of several fields.
+int64_t usual_distance(const ir::Target& target, int64_t rows, bool plain, bool slow);
 
 struct FieldPrefetch {
   int64_t ahead = 0;      // bytes of the largest field

@@ -309,7 +309,7 @@ std::optional<DotsSketch::Setting> DotsSketch::standard() const {
   for (; streams > 0 && !best; --streams) each_setting(base, choices, look);
   if (!best || !problem_.cold || best->prefetch != 0) return best;
   const bool few = m_ <= best->tile_rows && best->tile_rows <= kFewRows;
-  best->prefetch = usual_distance(t_, few ? m_ : kAnySize, plain, g_.block > 1);
+  best->prefetch = usual_distance(t_, few ? m_ : kAnySize, plain, g_.block > 1 && (byte_fields() > 1 || narrow()));
   // It gains where a byte has up to two products, and costs where it has more.
   const bool starts = few && few_fields && !t_.prefetches_alone;
   best->start = starts && static_cast<double>(m_ * n_ * k_) <= 2 * bytes_.of.at(bytes_.largest) ? 1 : 0;

@@ -100,16 +100,18 @@ TEST(TensorPacking, PiecesLieBetweenThoseOfOtherParts) {
 }
 
 // What a group of weights needs lies together, nothing between it and the next group. Blocks that all but fill their
-// last line do.
+// last line do. They lie in the order in which code reads them: what a block has once, the products' bytes, then the
+// scales of a group; those of several groups before their bytes.
 TEST(TensorPacking, FieldsOfABlockAreOneStream) {
   struct Format {
     const char* name;
     int64_t block, given, bytes;  // of a block, in the caller's memory and packed
+    const char* order;            // of the fields in memory
   };
-  for (const auto& [format, block, given, bytes] :
-       {Format{"q4_0", 32, 18, 18}, Format{"q4_1", 32, 20, 20}, Format{"q5_0", 32, 22, 22}, Format{"q5_1", 32, 24, 24},
-        Format{"q8_0", 32, 34, 34}, Format{"q4_k", 256, 144, 148}, Format{"q5_k", 256, 176, 180},
-        Format{"q6_k", 256, 210, 210}}) {
+  for (const auto& [format, block, given, bytes, order] :
+       {Format{"q4_0", 32, 18, 18, "10"}, Format{"q4_1", 32, 20, 20, "10"}, Format{"q5_0", 32, 22, 22, "120"},
+        Format{"q5_1", 32, 24, 24, "120"}, Format{"q8_0", 32, 34, 34, "10"}, Format{"q4_k", 256, 144, 148, "0132"},
+        Format{"q5_k", 256, 176, 180, "01342"}, Format{"q6_k", 256, 210, 210, "210"}}) {
     SCOPED_TRACE(format);
     const auto workloads = ops::parse_manifest(fmt::format(
         R"({{"name":"q","graph":{{"tensors":{{"a":{{"dtype":"f32","dims":[2,512]}},"w":{{"dtype":"u8","dims":[64,{}],)"
@@ -138,6 +140,12 @@ TEST(TensorPacking, FieldsOfABlockAreOneStream) {
       // All begin in the first block, groups behind what the whole block has.
       const auto in_first = [&](const TensorPacking::Part& p) { return p.at < 32 * bytes; };
       EXPECT_TRUE(std::all_of(packing->parts.begin(), packing->parts.end(), in_first));
+      std::string lie = "01234";
+      lie.resize(packing->parts.size());
+      std::sort(lie.begin(), lie.end(), [&](char a, char b) {
+        return packing->parts[static_cast<size_t>(a - '0')].at < packing->parts[static_cast<size_t>(b - '0')].at;
+      });
+      EXPECT_EQ(lie, order);
     }
   }
 }

@@ -94,7 +94,8 @@ void BlockRun::begin(size_t first) {
   } else {
     for (float* sums : made.sums) {
       const auto [known, begun] = group.true_sums.try_emplace(sums, sums, sums + made.of.count);
-      if (known->second.size() != static_cast<size_t>(made.of.count)) fail("products add to parts of each other's sums");
+      if (known->second.size() != static_cast<size_t>(made.of.count))
+        fail("products add to parts of each other's sums");
       std::fill_n(sums, made.of.count, poison());
     }
   }

@@ -12,9 +12,9 @@
 #include <vector>
 
 #include "tests/gpu/fakes/bank_log.h"
-#include "tests/gpu/fakes/fake_maps.h"
 #include "tests/gpu/fakes/block/fiber.h"
 #include "tests/gpu/fakes/block/touch_map.h"
+#include "tests/gpu/fakes/fake_maps.h"
 
 namespace lathe::test {
 
@@ -40,8 +40,14 @@ class BlockRun {
   // hand both on. base: where the kernel says where its shared memory begins. enter: before its threads run.
   BlockRun(void (*entry)(const void*), const void* args, long long* thread, Runners& runners, TouchMap& touches,
            char** base, std::function<void()> enter)
-      : entry_(entry), args_(args), number_(thread), runners_(runners), touches_(touches), base_(base),
-        enter_(std::move(enter)), turn_(touches.last_turn + 1) {}
+      : entry_(entry),
+        args_(args),
+        number_(thread),
+        runners_(runners),
+        touches_(touches),
+        base_(base),
+        enter_(std::move(enter)),
+        turn_(touches.last_turn + 1) {}
   // To count conflicts of banks and sectors in; otherwise none are looked for.
   void count_banks(BankCounts* banks) { banks_ = banks; }
   // Blocks that run at once. order: of the threads that can go on; shuffled: again after each turn, by the seed, and
@@ -107,7 +113,7 @@ class BlockRun {
     const GroupProduct* product = nullptr;       // that it begins with its group
     bool sums_handed = false;
     std::vector<uintptr_t> stored, handed;  // pieces, since it handed over, and since it arrived at a ring
-    const void* ring = nullptr;  // that it waits at, until it is not filled for a time of this parity
+    const void* ring = nullptr;             // that it waits at, until it is not filled for a time of this parity
     unsigned parity = 0;
   };
   struct Ring {
