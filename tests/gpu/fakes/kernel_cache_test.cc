@@ -161,7 +161,10 @@ TEST_F(FakeCompilerFiles, ServeTheNextProcess) {
   };
   const std::string anew = code("off");
   EXPECT_FALSE(fs::exists(folder));
-  EXPECT_EQ(anew.compare(0, 4, "\x7f" "ELF"), 0);
+  EXPECT_EQ(anew.compare(0, 4,
+                         "\x7f"
+                         "ELF"),
+            0);
   EXPECT_EQ(code(folder), anew);
   ASSERT_EQ(kept(folder).size(), 1u);
   // What the file has is what the next one gets.
