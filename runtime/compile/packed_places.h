@@ -24,6 +24,10 @@ struct PackedPlace {
   bool shares = false;                   // its periods have room between pieces
 };
 
+// Of what packed_places() decides: bumped when parts of a constant lie elsewhere than before, so that bytes which a host
+// has kept are refused.
+inline constexpr uint64_t kPlacesVersion = 2;
+
 struct PackedPlaces {
   std::vector<PackedPlace> places;
   int64_t bytes = 0;

@@ -43,6 +43,7 @@ ir::Result<TensorPacking> tensor_packing(const ops::LoweredKernel& kernel, const
     out.parts.push_back({packed, kernel.params[param].offset, 0});
     all.push_back(packed);
   }
+  if (all.size() > 1) out.layout_id = ir::hash_bytes(&kPlacesVersion, sizeof(kPlacesVersion), out.layout_id);
   LATHE_ASSIGN(const PackedPlaces places, packed_places(all, symbols));
   for (size_t i = 0; i < all.size(); ++i) out.parts[i].at = places.places[i].at;
   out.bytes = places.bytes;

@@ -46,7 +46,7 @@ TEST(QuantisedDefaults, FewRowsFromMemoryKeepTheScalesOfGroups) {
   if (jit::host_target().vector_registers < 32) GTEST_SKIP() << "needs the registers of AVX-512";
   const bool alone = jit::host_target().prefetches_alone;
   for (const auto& [name, bytes] :
-       {std::pair{"q4_0", 1152}, {"q4_1", 1280}, {"q5_0", 1408}, {"q8_0", 2176}, {"q4_k", 1152}}) {
+       {std::pair{"q4_0", 1152}, {"q4_1", 1280}, {"q5_0", 1408}, {"q8_0", 2176}, {"q4_k", 1152}, {"q5_k", 1408}}) {
     for (const int64_t rows : {1, 2, 3, 4}) {
       SCOPED_TRACE(fmt::format("{} {}", name, rows));
       const search::Knobs knobs = defaults(name, bytes, rows, true, ir::kQuantisedActivations);
@@ -55,11 +55,11 @@ TEST(QuantisedDefaults, FewRowsFromMemoryKeepTheScalesOfGroups) {
       const std::string_view format = name;
       const bool bytes_are_weights = format == "q8_0";
       EXPECT_EQ(search::knob_of(knobs, "st", -1), alone && bytes_are_weights && rows == 2 ? 2 : 1);
-      const int64_t of_few_bits = rows > (format == "q4_k" ? 1 : 2) ? 16384 : 0;
+      const int64_t of_few_bits = rows > (format == "q5_k" ? 1 : 2) ? 16384 : 0;
       const int64_t of_bytes = rows == 1 ? 4096 : 0;
       const int64_t left_alone = bytes_are_weights ? of_bytes : of_few_bits;
       EXPECT_EQ(search::knob_of(knobs, "pf", -1), alone ? left_alone : rows > 2 ? 8192 : 6144);
-      const bool starts = !alone && format != "q4_k" && rows <= (format == "q8_0" ? 2 : 1);
+      const bool starts = !alone && !format.ends_with("_k") && rows <= (format == "q8_0" ? 2 : 1);
       EXPECT_EQ(search::knob_of(knobs, "ps", -1), starts);
     }
   }

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "ir/base/hash.h"
 #include "ir/core/text_form.h"
 #include "ops/manifest.h"
 #include "search/sketches/recipe.h"
@@ -48,6 +49,9 @@ TEST(TensorPacking, PartsLieOneAfterAnother) {
   EXPECT_EQ(packing->parts[1].from, 2);
   EXPECT_EQ(packing->bytes, 192 + 48 * 32);
   EXPECT_NE(packing->layout_id, packing->parts[0].packed->layout_id);
+  const uint64_t second = packing->parts[1].packed->layout_id;
+  EXPECT_NE(packing->layout_id, ir::hash_bytes(&second, sizeof(second), packing->parts[0].packed->layout_id))
+      << "bytes that lie elsewhere than those of an earlier version are told apart";
   std::vector<uint8_t> source(40 * 36), out(static_cast<size_t>(packing->bytes), 0xee);
   for (size_t i = 0; i < source.size(); ++i) source[i] = static_cast<uint8_t>(i * 31 + i / 36);
   ASSERT_TRUE(run_pack(*packing, {}, source.data(), out.data(), nullptr).ok());
