@@ -24,7 +24,7 @@ struct PackedPlace {
   bool shares = false;                   // its periods have room between pieces
 };
 
-// Of what packed_places() decides: bumped when parts of a constant lie elsewhere than before, so that bytes which a host
+// Of what packed_places() decides: bumped when parts of a constant lie elsewhere than before, so that bytes that a host
 // has kept are refused.
 inline constexpr uint64_t kPlacesVersion = 2;
 
