@@ -38,8 +38,14 @@ def medians(runs):
     by_name = {}
     for row in runs:
         by_name.setdefault(row["op"], []).append(row)
-    return [{key: statistics.median(row[key] for row in rows if row.get(key) is not None) if isinstance(value, (int, float)) else value
-             for key, value in rows[-1].items()} for rows in by_name.values()]
+    out = []
+    for rows in by_name.values():
+        row = dict(rows[-1])
+        for key, value in row.items():
+            if isinstance(value, (int, float)):
+                row[key] = statistics.median(r[key] for r in rows if r.get(key) is not None)
+        out.append(row)
+    return out
 
 
 def beside(row, target, rows):

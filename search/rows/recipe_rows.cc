@@ -25,7 +25,7 @@ class RowSketch {
     bool operator==(const Setting&) const = default;
   };
   RowSketch(const Problem& problem, const Target& target)
-      : problem_(problem), t_(target), shape_(row_shape_of(problem)) {}
+      : problem_(problem), t_(target), shape_(row_shape_of(problem, search::may_stream(problem, target))) {}
 
   static bool matches(const Problem& problem) {
     const std::string& f = problem.kernel.family;
@@ -44,7 +44,7 @@ class RowSketch {
  private:
   bool many() const { return problem_.threads > 1; }
   bool reduces() const { return shape_.passes.size() > 1 && !shape_.row.empty(); }
-  bool may_stream() const { return !shape_.streamable.empty() && search::may_stream(problem_, t_); }
+  bool may_stream() const { return !shape_.streamable.empty(); }
   bool may_prefetch() const { return !shape_.whole.empty() && search::may_stream(problem_, t_); }
   // Rows are whole steps of so many vectors.
   bool whole_steps(int64_t unroll) const {

@@ -43,7 +43,7 @@ bool single_assignment(const Kernel& kernel, const std::string& buffer) {
 
 }  // namespace
 
-RowShape row_shape_of(const Problem& problem) {
+RowShape row_shape_of(const Problem& problem, bool streams) {
   const Kernel& k = problem.kernel;
   RowShape out;
   out.passes = scopes_with_role(k, "col");
@@ -80,8 +80,8 @@ RowShape row_shape_of(const Problem& problem) {
       out.whole.push_back(b.name);
     double& widest = b.place == Place::out ? out.bytes_out : out.bytes_in;
     widest = std::max(widest, bytes_of_each(b.type));
-    if (b.place == Place::out && dtype_bytes(b.type) >= 2 && read.count(b.name) == 0 && written_once(k, b.name))
-      out.streamable.push_back(b.name);
+    const bool streamed = streams && b.place == Place::out && dtype_bytes(b.type) >= 2 && read.count(b.name) == 0;
+    if (streamed && written_once(k, b.name)) out.streamable.push_back(b.name);
   }
   for (const Stmt* pass : out.passes) {
     for_each_stmt(pass->body, [&](const Stmt& s) {

@@ -13,8 +13,9 @@ struct RowShape {
   std::vector<const ir::Stmt*> passes;  // column scopes
   std::vector<std::string> scalars;     // temporaries of a row: one value
   std::vector<std::string> kept;        // temporaries of a row: one value per column
-  std::vector<std::string> streamable;  // outputs nothing reads, whose cells are written once
-  std::vector<std::string> whole;       // inputs with an element for each of the result, read in order
+  std::vector<std::string>
+      streamable;                  // outputs that may go past the caches: nothing reads them, cells are written once
+  std::vector<std::string> whole;  // inputs with an element for each of the result, read in order
   int64_t rows = 1, cols = 1;
   int64_t overlapped_sums = 0;         // reductions of the first two passes
   double bytes_in = 0, bytes_out = 0;  // of the widest elements
@@ -26,6 +27,7 @@ struct RowShape {
   bool first_keeps = false;  // the first pass writes what the later ones read: of two rows at a time there would be two
   bool first_stores = false;  // that is a result
 };
-RowShape row_shape_of(const Problem& problem);
+// streams: results may go past the caches; which of them is looked at only then.
+RowShape row_shape_of(const Problem& problem, bool streams);
 
 }  // namespace lathe::search

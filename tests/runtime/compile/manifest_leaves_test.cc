@@ -1,15 +1,13 @@
 // Every leaf that the first call of an operator of the shipped manifests makes: of the default Schedules, packing
 // included, for both vector levels. Small operands, and extents that end inside a vector wherever the leaf allows it;
 // the interpreter, the portable executor and machine code must agree.
-#include <fstream>
 #include <set>
-#include <sstream>
 
 #include "ir/analysis/analysis.h"
-#include "ops/manifest.h"
 #include "runtime/serve/operator.h"
 #include "search/cut/cut.h"
 #include "search/sketches/recipe.h"
+#include "tests/common/workload_rows.h"
 #include "tests/jit/lower/leaf_case.h"
 
 namespace lathe::runtime {
@@ -20,13 +18,6 @@ const char* const kManifests[] = {"limits",       "minilm-l6",    "bert-base",
 constexpr int64_t kRagged[] = {19,
                                11};  // neither a vector nor a square; within a panel of the second where it has to be
 constexpr int64_t kSteps = 9;        // of a segment: two rounds of four and one left over
-
-std::string contents(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  std::ostringstream text;
-  text << in.rdbuf();
-  return text.str();
-}
 
 void collect(const search::Problem& problem, const ir::Target& target, std::set<std::string>& leaves) {
   auto kernel = search::replay(problem.kernel, search::default_schedule(problem, target));
@@ -53,10 +44,7 @@ std::set<std::string> manifest_leaves(const ir::Target& target) {
   auto context = Context::create({});
   EXPECT_TRUE(context.ok());
   for (const char* name : kManifests) {
-    const auto items =
-        ops::parse_manifest(contents(fmt::format("{}/bench/workloads/{}.jsonl", LATHE_SOURCE_DIR, name)));
-    EXPECT_TRUE(items.ok()) << items.status().to_string();
-    for (const ops::Workload& item : *items) {
+    for (const ops::Workload& item : test::workload_rows(name)) {
       const auto graph = ops::finish(item.graph);
       EXPECT_TRUE(graph.ok()) << graph.status().to_string();
       const auto op = Operator::create(*context, *graph);

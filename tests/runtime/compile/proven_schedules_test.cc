@@ -2,14 +2,12 @@
 // range and the hinted ones, and what the search would try first, for each vector level.
 #include <gtest/gtest.h>
 
-#include <fstream>
 #include <set>
-#include <sstream>
 
 #include "ir/core/text_form.h"
-#include "ops/manifest.h"
 #include "runtime/serve/operator.h"
 #include "search/cut/safe_kernel.h"
+#include "tests/common/workload_rows.h"
 
 namespace lathe::runtime {
 namespace {
@@ -43,15 +41,10 @@ int check(const search::Problem& problem, std::set<std::string>& seen) {
 class ProvenSchedules : public testing::TestWithParam<const char*> {};
 
 TEST_P(ProvenSchedules, OfTheWorkload) {
-  std::ifstream in(std::string(LATHE_SOURCE_DIR) + "/bench/workloads/" + GetParam() + ".jsonl");
-  std::ostringstream text;
-  text << in.rdbuf();
-  const auto items = ops::parse_manifest(text.str());
-  ASSERT_TRUE(items.ok()) << items.status().to_string();
   const std::shared_ptr<Context> context = Context::create({}).value();
   std::set<std::string> seen;
   int checked = 0;
-  for (const ops::Workload& item : *items) {
+  for (const ops::Workload& item : test::workload_rows(GetParam())) {
     const std::shared_ptr<Operator> op = Operator::create(context, ops::finish(item.graph).value()).value();
     PrepareRequest request;
     request.threads = item.threads;
