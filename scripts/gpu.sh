@@ -9,7 +9,7 @@
 #   scripts/gpu.sh --pack FOLDER             what --device needs on a machine without a build, at most 48 MB: programs with their
 #                                            libraries, code in a store, workloads, a list of it all; FOLDER/scripts/gpu.sh runs it
 # --out FOLDER: where --fake and --device append their results (default build/gpu). --only NAME: operators whose names begin
-# so, several times over for several. Exit status 1: something failed.
+# so; --stage NAME: that stage and `versions` alone; each several times over for several. Exit status 1: something failed.
 # LATHE_GPU_TESTS names the test binary, LATHE_GPU_BUILD the build (default: build/release if it is there, else build/dev).
 set -euo pipefail
 cd "$(dirname "$0")/.."

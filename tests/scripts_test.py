@@ -141,7 +141,7 @@ esac
 """
 
 
-def gpu_device(folder, name, planted=""):
+def gpu_device(folder, name, planted="", *options):
     """The status and summary of --device with these programs, and the stages that it wrote."""
     build = folder / name
     for program in ("tools/lathe", "tools/lathe-worker", "bench/gpu/gpu_conformance", "bench/gpu/gpu_peer", "bench/gpu/gpu_ceilings",
@@ -149,7 +149,7 @@ def gpu_device(folder, name, planted=""):
         (build / program).parent.mkdir(parents=True, exist_ok=True)
         (build / program).write_text(GPU_PROGRAM % planted)
         (build / program).chmod(0o755)
-    command = [sys.executable, ROOT / "scripts/gpu_stages.py", "--device", "0", "--json", "--out", folder / f"{name}.out"]
+    command = [sys.executable, ROOT / "scripts/gpu_stages.py", "--device", "0", "--json", "--out", folder / f"{name}.out", *options]
     env = {**os.environ, "LATHE_GPU_BUILD": str(build), "PATH": f"{build}/bin:{os.environ['PATH']}"}
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
     lines = (folder / f"{name}.out/device.jsonl").read_text().splitlines()
@@ -173,6 +173,10 @@ def test_gpu_device(folder):
     code, out, stages = gpu_device(folder, "all", f"*gpu_peer*) printf '{rows}';; ncu*|compute-sanitizer*) echo profiled;;")
     assert code == 0 and out["gemm"] == {"bf16_4096": 1.25, "model_1x2x3": 0.5, "model_4x5x6": 2} and (out["geomean"], out["worst"]) == (1, 0.5), out
     assert stages["ncu"]["found"] == ["profiled"] and out["why_null"] == {}, (stages, out)
+    # Stages that were not asked for do not run, and are no failure.
+    code, out, stages = gpu_device(folder, "some", "", "--stage", "times", "--stage", "ceilings")
+    assert code == 0 and list(stages) == ["versions", "ceilings", "times", "summary"], stages
+    assert out["rows_of_copy"] == .9 and out["checked"] is None and out["why_null"]["checked"] == "not asked for", out
     # A stage that fails costs itself, and the status.
     code, out, stages = gpu_device(folder, "fails", "*' bench '*) echo broken >&2; exit 1;;")
     assert code == 1 and stages["times"]["status"] == "failed" and out["why_null"]["decode_tbs"] == "broken" and out["checked"] == 35, (stages, out)

@@ -12,6 +12,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <mutex>
 
 #include "runtime/cuda/measure/device_evaluation.h"
 #include "runtime/live/shadow.h"
@@ -22,8 +23,9 @@ namespace {
 
 using namespace lathe::runtime;
 
-// For the signal handler: nothing else can tell it what was running.
+// For the signal handler: nothing else can tell it what was running, in the process and in the thread that faults.
 std::atomic<int> g_candidate{-1};
+thread_local int t_candidate = -1;
 std::atomic<const Oracle*> g_oracle{nullptr};
 
 void send_all(const char* data, size_t size) {
@@ -57,7 +59,7 @@ size_t put(char* to, int value) {
 void on_fault(int signal, siginfo_t* info, void*) {
   char text[320];
   size_t n = put(text, "\n{\"fault\": ");
-  n += put(text + n, g_candidate.load());
+  n += put(text + n, signal != SIGTERM && t_candidate >= 0 ? t_candidate : g_candidate.load());
   n += put(text + n, ", \"signal\": ");
   n += put(text + n, signal);
   n += put(text + n, ", \"what\": \"");
@@ -118,7 +120,7 @@ class Server {
     told_ = -1;
     const std::string text = request->kind == WorkerRequest::Kind::screen ? screen(request->batch) : decide(*request);
     g_oracle = nullptr;
-    g_candidate = -1;
+    g_candidate = t_candidate = -1;
     return text;
   }
 
@@ -137,7 +139,8 @@ class Server {
   EvaluationHooks hooks() {
     EvaluationHooks out;
     out.progress = [this](int candidate, EvaluatePhase phase) {
-      g_candidate = candidate;
+      const std::lock_guard lock(mutex_);  // several candidates may be built at once
+      g_candidate = t_candidate = candidate;
       // Samples of the timing are not disturbed by more than a sign of life.
       const bool timing = phase == EvaluatePhase::time;
       const Clock::time_point now = Clock::now();
@@ -159,6 +162,7 @@ class Server {
   LeafCache& leaves_;
   const std::shared_ptr<StageMaker> stages_;
   std::unique_ptr<Evaluation> evaluation_;
+  std::mutex mutex_;
   Clock::time_point last_ = Clock::now();
   int told_ = -1;  // highest candidate whose timing was announced
 };

@@ -76,12 +76,19 @@ Result<DeviceBenchRow> DeviceBench::run(const SymbolValues& dims, const DeviceGr
   LATHE_ASSIGN(const std::unique_ptr<DeviceGraph> calls, s.record([&](void* stream) {
     return bound->launch(operands.args[next++ % operands.args.size()].data(), operands.workspace.data(), stream);
   }));
-  // Half of the bytes are read, half written.
+  // Half of the bytes are read, half written, from places that rotate as the operands do.
   const auto copied = std::max(static_cast<size_t>(bytes / 2), static_cast<size_t>(kLeastCopy));
-  LATHE_ASSIGN(const DeviceMemory from, DeviceMemory::map(s.device(), copied, kAlign));
-  LATHE_ASSIGN(const DeviceMemory to, DeviceMemory::map(s.device(), copied, kAlign));
-  LATHE_ASSIGN(const std::unique_ptr<DeviceGraph> copying,
-               s.record([&](void*) { return s.copy(to.data(), from.data(), copied); }));
+  std::vector<DeviceMemory> places;
+  for (int64_t i = 0; i < 2 * copies; ++i) {
+    LATHE_ASSIGN(DeviceMemory place, DeviceMemory::map(s.device(), copied, kAlign));
+    places.push_back(std::move(place));
+  }
+  size_t place = 0;
+  LATHE_ASSIGN(const std::unique_ptr<DeviceGraph> copying, s.record([&](void*) {
+    const size_t from = place, to = place + 1;
+    place = (place + 2) % places.size();
+    return s.copy(places[to].data(), places[from].data(), copied);
+  }));
   DeviceBenchRow row;
   row.tier = bound->tier;
   std::vector<double> copy_us, ratios, peer_us, peer_ratios;

@@ -321,6 +321,15 @@ void fill_tame(ir::DType type, uint64_t seed, char* data, int64_t bytes, const s
       const uint32_t bits = 0x3f000000u | state >> 9;
       std::memcpy(data + i, &bits, 4);
     }
+  } else if (type == ir::DType::bf16 || type == ir::DType::f16) {
+    const int mantissa = type == ir::DType::bf16 ? 7 : 10;
+    const uint32_t half = type == ir::DType::bf16 ? 0x3f00 : 0x3800;
+    auto state = static_cast<uint32_t>(mix(seed));
+    for (int64_t i = 0; i + 2 <= bytes; i += 2) {
+      state = state * 1664525u + 1013904223u;
+      const auto bits = static_cast<uint16_t>((state >> 16 & 0x8000) | half | (state >> 8 & ((1u << mantissa) - 1)));
+      std::memcpy(data + i, &bits, 2);
+    }
   } else if (ir::dtype_bytes(type) == 1) {
     for (int64_t i = 0; i < bytes; ++i) data[i] = static_cast<char>(i & 1);
   } else {
@@ -427,15 +436,24 @@ bool is_poison(ir::DType type, const char* data, int64_t index) {
   return true;
 }
 
-bool maybe_poison(ir::DType type, const char* data, int64_t count) {
-  if (ir::dtype_bytes(type) != 4) return true;
-  uint32_t any = 0;
+namespace {
+
+template <class Word>
+bool any_is(Word word, const char* data, int64_t count) {
+  Word any = 0;
   for (int64_t i = 0; i < count; ++i) {
-    uint32_t bits;
-    std::memcpy(&bits, data + 4 * i, 4);
-    any |= bits == kPoison;
+    Word bits;
+    std::memcpy(&bits, data + static_cast<int64_t>(sizeof bits) * i, sizeof bits);
+    any |= bits == word;
   }
   return any != 0;
+}
+
+}  // namespace
+
+bool maybe_poison(ir::DType type, const char* data, int64_t count) {
+  if (ir::dtype_bytes(type) == 4) return any_is(kPoison, data, count);
+  return ir::dtype_bytes(type) != 2 || any_is(static_cast<uint16_t>(kPoison), data, count);
 }
 
 }  // namespace lathe::runtime

@@ -60,8 +60,9 @@ struct DataRecipe {
 // Fills shape.span elements. `number`: position among the parameters.
 void fill_operand(const OperandShape& shape, int number, const DataRecipe& recipe, char* data);
 
-// Fills so many bytes with what is only to be timed: floats in [0.5, 1), masks 0 and 1 in turn, integers anywhere in
-// their range, and 0 without one. No operator leaves what a CPU computes at full speed there.
+// Fills so many bytes with what is only to be timed: floats of a size in [0.5, 1), those of 16 bits with either sign
+// (tensor cores take more power, and time, where bits change), masks 0 and 1 in turn, integers anywhere in their range,
+// and 0 without one. No operator leaves what a CPU computes at full speed there.
 void fill_tame(ir::DType type, uint64_t seed, char* data, int64_t bytes,
                const std::optional<ir::SymbolRange>& values = {});
 

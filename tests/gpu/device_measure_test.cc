@@ -2,6 +2,8 @@
 // when the device fails.
 #include <gtest/gtest.h>
 
+#include <thread>
+
 #include "runtime/cuda/device_stage.h"
 #include "runtime/cuda/measure/device_evaluation.h"
 #include "runtime/cuda/measure/device_timing.h"
@@ -154,6 +156,24 @@ TEST(DeviceEvaluation, PartsOfSumsAreTimed) {
   const auto results = (*begun)->screen({{schedule, true}});
   ASSERT_TRUE(results.ok()) << results.status().message();
   EXPECT_EQ((*results)[0].outcome, search::Outcome::timed) << (*results)[0].reason;
+}
+
+// Code of several candidates is compiled at once: one waits in the compiler until another one is there.
+TEST(DeviceEvaluation, CandidatesAreCompiledAtOnce) {
+  if (std::thread::hardware_concurrency() < 2) GTEST_SKIP() << "one core";
+  BreakableTask t("at_once");
+  ASSERT_NE(t.state, nullptr) << dlerror();
+  test::FakeNvrtc& compiler = test::fake_compiler();
+  compiler.most_at_once = 0;
+  compiler.wait_for = 2;
+  auto begun = t.begin();
+  ASSERT_TRUE(begun.ok()) << begun.status().message();
+  const auto results = (*begun)->screen(t.two());
+  compiler.wait_for = 0;
+  ASSERT_TRUE(results.ok()) << results.status().message();
+  for (const CandidateResult& r : *results) EXPECT_EQ(r.outcome, search::Outcome::timed) << r.reason;
+  EXPECT_EQ(compiler.most_at_once, 2);
+  compiler.most_at_once = 0;
 }
 
 // A candidate for a GPU is none for a CPU of the same name, and has the epoch of its own code.

@@ -4,9 +4,11 @@
 #include <algorithm>
 #include <deque>
 #include <map>
+#include <thread>
 
 #include "ir/core/text_form.h"
 #include "runtime/base/clock.h"
+#include "runtime/base/tasks.h"
 #include "runtime/cuda/device_stage.h"
 #include "runtime/cuda/measure/device_timing.h"
 #include "runtime/cuda/measure/hosted_stage.h"
@@ -53,6 +55,7 @@ class DeviceEvaluation final : public Evaluation {
   Result<std::vector<CandidateResult>> screen(const std::vector<CandidateSpec>& batch) override {
     const int first = static_cast<int>(candidates_.size());
     for (const CandidateSpec& spec : batch) candidates_.emplace_back().spec = spec;
+    compile_ahead(first);
     for (int i = first; i < count(); ++i) build(i);
     if (hooks_.oracle) hooks_.oracle(oracle_.get());
     for (int i = first; i < count(); ++i) {
@@ -116,6 +119,7 @@ class DeviceEvaluation final : public Evaluation {
   struct Entry {
     CandidateSpec spec;
     CandidateResult result;
+    Status compiled;
     std::unique_ptr<Stage> stage;  // null: rejected
     std::unique_ptr<const BoundExecutable> bound;
     std::vector<void*> addresses;  // of its operands for timing
@@ -165,6 +169,23 @@ class DeviceEvaluation final : public Evaluation {
     return witnesses_.try_emplace(ir::print(kernel), kernel, task_.seed).first->second;
   }
 
+  DevicePolicy policy() const {
+    return {.compile = true, .driver = device_->driver().version, .limits = {.most_ms = kCompileMs}};
+  }
+  // NVRTC takes most of a candidate's time and is parallel: code of all of them on the cores there are, which build()
+  // finds then.
+  void compile_ahead(int first) {
+    TaskArena cores(static_cast<int>(std::thread::hardware_concurrency()));
+    (void)for_each_index(&cores, candidates_.size() - static_cast<size_t>(first), [&](size_t n) {
+      const int i = first + static_cast<int>(n);
+      hooks_progress(i, EvaluatePhase::build);
+      const Result<search::Schedule> schedule = search::parse_schedule(at(i).spec.schedule);
+      if (schedule.ok())
+        at(i).compiled = plan_on_device(naive_, task_.dims, &*schedule, device_->target(), codes_, policy()).status();
+      return Status();
+    });
+  }
+
   void build(int i) {
     hooks_progress(i, EvaluatePhase::build);
     const Result<search::Schedule> schedule = search::parse_schedule(at(i).spec.schedule);
@@ -176,8 +197,8 @@ class DeviceEvaluation final : public Evaluation {
       return settle(i, Outcome::skipped, Step::none, fmt::format("the same launches as candidate {}", same->second));
     const Witness::Verdict seen = witness_of(*schedule).check(*schedule);
     if (!seen.difference.empty()) return settle(i, Outcome::wrong, Step::V1, seen.difference);
-    Result<Stage> stage = build_device_stage(naive_, task_.dims, &*schedule, device_, codes_,
-                                             {.compile = true, .limits = {.most_ms = kCompileMs}});
+    if (!at(i).compiled.ok()) return failed(i, Step::V2, at(i).compiled);
+    Result<Stage> stage = build_device_stage(naive_, task_.dims, &*schedule, device_, codes_, policy());
     if (!stage.ok()) return failed(i, Step::V2, stage.status());
     Result<std::unique_ptr<const BoundExecutable>> bound = stage->executable->bind(task_.dims, {}, 1);
     if (!bound.ok()) return settle(i, Outcome::refused, Step::V0, bound.status().to_string());

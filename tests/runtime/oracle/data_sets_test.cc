@@ -156,5 +156,39 @@ TEST(DataSets, ScratchDiffersFromRunToRun) {
   }
 }
 
+// What a result was filled with is found wherever it is left, in every type that has such a pattern.
+TEST(DataSets, WhatNobodyWroteIsFoundQuickly) {
+  for (const ir::DType type : {ir::DType::f32, ir::DType::bf16, ir::DType::f16, ir::DType::i32}) {
+    constexpr int64_t kCells = 101;
+    std::vector<char> data(static_cast<size_t>(ir::dtype_bytes(type, kCells)));
+    for (int64_t left = 0; left < kCells; ++left) {
+      fill_tame(type, 1, data.data(), static_cast<int64_t>(data.size()));
+      EXPECT_FALSE(maybe_poison(type, data.data(), kCells)) << ir::dtype_name(type);
+      poison(type, data.data() + ir::dtype_bytes(type, left), 1);
+      EXPECT_TRUE(maybe_poison(type, data.data(), kCells)) << ir::dtype_name(type) << left;
+      EXPECT_TRUE(is_poison(type, data.data(), left)) << ir::dtype_name(type) << left;
+    }
+  }
+}
+
+// Of 16 bits with many values and either sign: tensor cores take less time where bits stay.
+TEST(DataSets, FloatsToBeTimedDiffer) {
+  for (const ir::DType type : {ir::DType::f32, ir::DType::bf16, ir::DType::f16}) {
+    constexpr int64_t kCells = 1000;
+    std::vector<char> data(static_cast<size_t>(ir::dtype_bytes(type, kCells)));
+    fill_tame(type, 1, data.data(), static_cast<int64_t>(data.size()));
+    std::set<double> values;
+    int64_t negative = 0;
+    for (int64_t i = 0; i < kCells; ++i) {
+      const double v = load_element(type, data.data(), i);
+      EXPECT_TRUE(std::abs(v) >= 0.5 && std::abs(v) < 1) << v;
+      values.insert(v);
+      negative += v < 0;
+    }
+    EXPECT_GT(values.size(), type == ir::DType::bf16 ? 200u : 500u) << ir::dtype_name(type);
+    EXPECT_EQ(negative > 300 && negative < 700, type != ir::DType::f32) << negative;
+  }
+}
+
 }  // namespace
 }  // namespace lathe::runtime
