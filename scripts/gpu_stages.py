@@ -110,13 +110,13 @@ def programs():
     """The folders of the command line and of the programs of bench/gpu, and the fakes: of a pack, else of a build."""
     if (ROOT / "bin/lathe").exists():
         return {"lathe": ROOT / "bin/lathe", "worker": ROOT / "bin/lathe-worker", "conformance": ROOT / "bin/gpu_conformance",
-                "peer": ROOT / "bin/gpu_peer", "ceilings": ROOT / "bin/gpu_ceilings",
+                "peer": ROOT / "bin/gpu_peer", "ceilings": ROOT / "bin/gpu_ceilings", "calls": ROOT / "bin/gpu_calls",
                 **{f"fake_{name}": ROOT / f"lib/libfake_{name}.so" for name in FAKES}}
     builds = [os.environ.get("LATHE_GPU_BUILD"), "build/release", "build/dev"]
     build = next((ROOT / b for b in builds if b and (ROOT / b / "bench/gpu/gpu_peer").exists()), ROOT / "build/dev")
     fakes = next((ROOT / b for b in builds if b and (ROOT / b / "tests/gpu" / "libfake_cuda.so").exists()), build)
     return {"lathe": build / "tools/lathe", "worker": build / "tools/lathe-worker", "conformance": build / "bench/gpu/gpu_conformance",
-            "peer": build / "bench/gpu/gpu_peer", "ceilings": build / "bench/gpu/gpu_ceilings",
+            "peer": build / "bench/gpu/gpu_peer", "ceilings": build / "bench/gpu/gpu_ceilings", "calls": build / "bench/gpu/gpu_calls",
             **{f"fake_{name}": fakes / f"tests/gpu/libfake_{name}.so" for name in FAKES}}
 
 
@@ -145,6 +145,7 @@ class Run:
                 path.chmod(0o700 if path.is_dir() else 0o600)
         self.env = {k: v for k, v in os.environ.items() if not k.startswith("LATHE_") or k in ("LATHE_CUDA", "LATHE_NVRTC")}
         self.env["LATHE_WORKER"] = str(self.bin["worker"])
+        self.env["LATHE_CACHE_DIR"] = str(self.store)
         if (ROOT / "bin/lathe").exists():  # a pack brings its libraries
             self.env["LD_LIBRARY_PATH"] = ":".join(filter(None, [str(ROOT / "lib"), os.environ.get("LD_LIBRARY_PATH", "")]))
         if self.fake:
@@ -223,6 +224,13 @@ class Run:
         if not lines or lines[-1]["event"] == "error":
             raise RuntimeError(lines[-1]["message"] if lines else self.said.strip()[-300:])
         return {k: lines[-1][k] for k in ("checked", "failures", "worst_ulp")}
+
+    def calls(self, seconds):
+        options = ["--cuda", self.env["LATHE_CUDA"]] if "LATHE_CUDA" in self.env else []
+        lines = self.command(seconds, self.bin["calls"], "--device", self.number, *options, may_fail=True)
+        if not lines or lines[-1]["event"] == "error" or lines[-1]["failures"]:
+            raise RuntimeError((lines[-1].get("message") or "; ".join(lines[-1]["failures"])) if lines else self.said.strip()[-300:])
+        return {k: lines[-1][k] for k in ("checked", "execute_us", "pinned_us")}
 
     def correctness(self, seconds):
         """Small and odd sizes, large ones, then the former with other seeds, and again, since an error that moves is a race."""
@@ -359,8 +367,8 @@ class Run:
 
 def stages_of():
     """Name, seconds, what a Run does."""
-    stages = [("versions", 10, Run.versions), ("conformance", 60, Run.conformance), ("correctness", 80, Run.correctness),
-              ("ceilings", 30, Run.ceilings), ("warmup", 180, Run.warmup), ("times", 80, Run.times), ("products", 60, Run.products),
+    stages = [("versions", 10, Run.versions), ("conformance", 60, Run.conformance), ("calls", 15, Run.calls), ("correctness", 80, Run.correctness),
+              ("ceilings", 30, Run.ceilings), ("warmup", 165, Run.warmup), ("times", 80, Run.times), ("products", 60, Run.products),
               ("ncu", 35, lambda run, s: run.profiler("ncu", ["--clock-control", "none", "-c", "2"], s))]
     for tool in ("memcheck", "racecheck", "synccheck"):
         stages.append((tool, 20, lambda run, s, t=tool: run.profiler("compute-sanitizer", ["--tool", t], s)))

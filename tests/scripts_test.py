@@ -129,6 +129,7 @@ GPU_PROGRAM = """#!/bin/sh
 case "$(basename "$0") $*" in %s
 *gpu_peer*) echo '{"event": "skipped", "message": "no cuBLASLt; nowhere"}'; exit 3;;
 *gpu_ceilings*) echo '{"event": "summary", "copy_gbs": 4000}';;
+*gpu_calls*) echo '{"event": "summary", "checked": 24, "failures": [], "execute_us": 5, "pinned_us": 4}';;
 *gpu_conformance*) echo '{"event": "summary", "checked": 9, "failures": [], "worst_ulp": 1}';;
 *" info "*) echo '{"event": "summary", "state": "ready", "driver": "12.4", "target": {"name": "a GPU"}}';;
 *" verify "*) echo '{"event": "summary", "checked": 5, "failed": 0}';;
@@ -144,7 +145,7 @@ esac
 def gpu_device(folder, name, planted="", *options):
     """The status and summary of --device with these programs, and the stages that it wrote."""
     build = folder / name
-    for program in ("tools/lathe", "tools/lathe-worker", "bench/gpu/gpu_conformance", "bench/gpu/gpu_peer", "bench/gpu/gpu_ceilings",
+    for program in ("tools/lathe", "tools/lathe-worker", "bench/gpu/gpu_conformance", "bench/gpu/gpu_peer", "bench/gpu/gpu_ceilings", "bench/gpu/gpu_calls",
                     "tests/gpu/libfake_cuda.so", "bin/ncu", "bin/compute-sanitizer"):
         (build / program).parent.mkdir(parents=True, exist_ok=True)
         (build / program).write_text(GPU_PROGRAM % planted)
@@ -173,6 +174,9 @@ def test_gpu_device(folder):
     code, out, stages = gpu_device(folder, "all", f"*gpu_peer*) printf '{rows}';; ncu*|compute-sanitizer*) echo profiled;;")
     assert code == 0 and out["gemm"] == {"bf16_4096": 1.25, "model_1x2x3": 0.5, "model_4x5x6": 2} and (out["geomean"], out["worst"]) == (1, 0.5), out
     assert stages["ncu"]["found"] == ["profiled"] and out["why_null"] == {}, (stages, out)
+    # A call that should have been refused fails its stage.
+    code, out, stages = gpu_device(folder, "calls", "*gpu_calls*) echo '{\"event\": \"summary\", \"failures\": [\"no stream: taken\"]}'; exit 1;;", "--stage", "calls")
+    assert code == 1 and stages["calls"]["status"] == "failed" and stages["calls"]["reason"] == "no stream: taken", stages
     # Stages that were not asked for do not run, and are no failure.
     code, out, stages = gpu_device(folder, "some", "", "--stage", "times", "--stage", "ceilings")
     assert code == 0 and list(stages) == ["versions", "ceilings", "times", "summary"], stages
@@ -199,7 +203,7 @@ def test_gpu_pack(folder):
     """Programs with their libraries, the scripts, and a list of it all that is true; a folder that is in use, or what is too large, is refused."""
     build = folder / "to_pack"
     fakes = [f"tests/gpu/libfake_{name}.so" for name in ("cuda", "nvrtc", "cublaslt")]
-    for name in ("tools/lathe", "tools/lathe-worker", "bench/gpu/gpu_conformance", "bench/gpu/gpu_peer", "bench/gpu/gpu_ceilings", *fakes):
+    for name in ("tools/lathe", "tools/lathe-worker", "bench/gpu/gpu_conformance", "bench/gpu/gpu_peer", "bench/gpu/gpu_ceilings", "bench/gpu/gpu_calls", *fakes):
         (build / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(shutil.which("ls"), build / name)  # a program with libraries, which takes nothing amiss
 
