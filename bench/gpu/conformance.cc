@@ -1,7 +1,8 @@
 // gpu_conformance: each function of jit/cuda/device_ops.def on a GPU and on a reference, which is an emulator behind
 // the same interfaces: equal bytes, but for functions of CUDA's library, which may differ by a few units in the last
-// place and be 0 below 2^-126; and products by tensor cores and reductions of rows, in equal bytes (bench/gpu/products.h). Shows what printer
-// and emulator believe alike and a GPU does not. Prints one JSON line; exit status 1 if something differs.
+// place and be 0 below 2^-126; and products by tensor cores and reductions of rows, in equal bytes
+// (bench/gpu/products.h). Shows what printer and emulator believe alike and a GPU does not. Prints one JSON line; exit
+// status 1 if something differs.
 #include <dlfcn.h>
 
 #include <CLI/App.hpp>
