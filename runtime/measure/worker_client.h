@@ -26,7 +26,7 @@ struct WorkerOptions {
   // Longest silence in each phase: beyond, the candidate hangs, unless it got hardly any processor time meanwhile: then
   // five times as long. Building includes the packing; verifying the reference.
   int build_ms = 2'000, verify_ms = 10'000, time_ms = 5'000;
-  std::vector<std::string> environment;  // "NAME=value": all that it has
+  std::vector<std::string> environment;  // "NAME=value": all that it has beside LD_LIBRARY_PATH
   Store* store = nullptr;                // quarantine; may be null
   Stats* stats = nullptr;                // failures, measurements, verifications; may be null
 };

@@ -17,6 +17,7 @@
 #include <ctime>
 #include <vector>
 
+#include "ir/base/options.h"
 #include "runtime/base/clock.h"
 
 namespace lathe::runtime {
@@ -77,6 +78,7 @@ Status WorkerProcess::start(const std::string& wanted, int memory_mb, int cpu_s,
   posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK);
   std::string memory = std::to_string(memory_mb), cpu = std::to_string(cpu_s), file = path;
   char* argv[] = {file.data(), memory.data(), cpu.data(), plugin_dir.empty() ? nullptr : plugin_dir.data(), nullptr};
+  if (const auto value = ir::process_environment("LD_LIBRARY_PATH")) environment.push_back("LD_LIBRARY_PATH=" + *value);
   std::vector<char*> envp;
   for (std::string& e : environment) envp.push_back(e.data());
   envp.push_back(nullptr);

@@ -26,7 +26,7 @@ class WorkerProcess {
   WorkerProcess& operator=(const WorkerProcess&) = delete;
 
   // Nothing if it runs. path empty: find_worker(). UNSUPPORTED: it cannot be started.
-  // environment: "NAME=value", all that it has.
+  // environment: "NAME=value", all that it has beside LD_LIBRARY_PATH, where it may find its libraries.
   ir::Status start(const std::string& path, int memory_mb, int cpu_s, std::string plugin_dir,
                    std::vector<std::string> environment = {});
   void stop();

@@ -212,8 +212,8 @@ class DeviceWarmup {
       WorkerOptions o;
       o.path = context_->options().text(ir::OptionId::worker);
       o.build_ms = kBuildMs;
-      // Which devices there are under which numbers, and where the driver finds its parts.
-      for (const char* name : {"CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "LD_LIBRARY_PATH"}) {
+      // Which devices there are under which numbers.
+      for (const char* name : {"CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"}) {
         if (const auto value = ir::process_environment(name)) o.environment.push_back(std::string(name) + "=" + *value);
       }
       o.store = &context_->store();

@@ -6,8 +6,12 @@
 
 #include <chrono>
 #include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <thread>
 
+#include "ir/base/options.h"
 #include "ir/core/text_form.h"
 #include "jit/host/host_cpu.h"
 #include "runtime/base/stats.h"
@@ -185,6 +189,28 @@ TEST(Worker, CancelledAndMissing) {
   missing.path = "/nonexistent/lathe-worker";
   WorkerClient none(missing);
   EXPECT_EQ(evaluate(none, task).status().code(), ir::Code::kIO);
+}
+
+// Where its libraries are told to be by the environment, and nothing else of that.
+TEST(Worker, FindsItsLibrariesWhereTheHostDoes) {
+  const std::string folder = testing::TempDir() + "worker_libraries", file = folder + "/lathe-worker";
+  std::filesystem::create_directories(folder);
+  std::ofstream(file) << "#!/bin/sh\n[ \"$LD_LIBRARY_PATH\" = /nowhere ] && [ -z \"$LATHE_TOLD\" ] && exec "
+                      << LATHE_PLANTING_WORKER_PATH << " \"$@\"\nexit 127\n";
+  std::filesystem::permissions(file, std::filesystem::perms::owner_all);
+  const auto before = ir::process_environment("LD_LIBRARY_PATH");
+  setenv("LD_LIBRARY_PATH", "/nowhere", 1);
+  setenv("LATHE_TOLD", "1", 1);
+  WorkerOptions o = options();
+  o.path = file;
+  WorkerClient worker(o);
+  const auto r = evaluate(worker, make_job(kMatmul, {{"M", 24}}, 1));
+  EXPECT_TRUE(r.ok()) << r.status().to_string();
+  unsetenv("LATHE_TOLD");
+  if (before)
+    setenv("LD_LIBRARY_PATH", before->c_str(), 1);
+  else
+    unsetenv("LD_LIBRARY_PATH");
 }
 
 TEST(Worker, HasAProcessGroupOfItsOwnAndEndsWithTheClient) {
