@@ -50,6 +50,19 @@ Result<std::optional<ir::SymbolRange>> argument_values(const Definition& op, siz
   return out;
 }
 
+void fill_argument(const Definition& op, size_t arg, const SymbolValues& dims,
+                   const std::optional<ir::SymbolRange>& values, uint64_t seed, char* data, int64_t bytes) {
+  const std::vector<int>& tensors = op.arg_tensors();
+  const ops::TensorDesc& tensor = op.graph().tensors[static_cast<size_t>(tensors[arg])];
+  const bool some = std::any_of(tensors.begin(), tensors.end(), [&](int t) { return op.counts(t); });
+  if (!some || !values || !may_count(tensor.dtype)) return fill_tame(tensor.dtype, seed, data, bytes, values);
+  CountedIntegers integers{.type = tensor.dtype, .values = *values};
+  integers.rises = op.rises(tensors[arg]);
+  integers.counts = op.counts(tensors[arg]);
+  if (integers.rises) integers.row = ir::evaluate(ops::dim_expr(tensor.dims.back()), dims).value_or(1);
+  fill_counted(integers, data, bytes / ir::dtype_bytes(tensor.dtype));
+}
+
 // Bytes of one copy of each operand, packed where it will be. Constants are sized once.
 Status BenchOperands::sizes(const SymbolValues& dims) {
   for (size_t a = 0; a < operands_.size(); ++a) {
@@ -109,21 +122,6 @@ Status BenchOperands::reserve(size_t arg, int64_t copies) {
   return {};
 }
 
-// False: the operands say of no loop how long it runs, or this one is of no integers.
-bool BenchOperands::fill_integers(size_t arg, const ir::SymbolRange& values, const SymbolValues& dims) {
-  const std::vector<int>& tensors = op_.arg_tensors();
-  const bool some = std::any_of(tensors.begin(), tensors.end(), [&](int t) { return op_.counts(t); });
-  const ir::DType type = tensor(arg).dtype;
-  if (!some || !may_count(type)) return false;
-  CountedIntegers integers{.type = type, .values = values};
-  integers.rises = op_.rises(tensors[arg]);
-  integers.counts = op_.counts(tensors[arg]);
-  if (integers.rises) integers.row = ir::evaluate(ops::dim_expr(tensor(arg).dims.back()), dims).value_or(1);
-  fill_counted(integers, operands_[arg]->memory.data(),
-               static_cast<int64_t>(operands_[arg]->bytes) / ir::dtype_bytes(type));
-  return true;
-}
-
 // The first copy gets its contents, the others are copies of it: pages that nobody wrote are all the same one.
 Status BenchOperands::fill(size_t arg, const SymbolValues& dims) {
   Operand& o = *operands_[arg];
@@ -136,8 +134,7 @@ Status BenchOperands::fill(size_t arg, const SymbolValues& dims) {
     LATHE_ASSIGN(packing, op_.stages().packing(static_cast<int>(arg), dims));
   }
   if (packing.parts.empty()) {
-    if (!values || !fill_integers(arg, *values, dims))
-      fill_tame(tensor(arg).dtype, seed, first, static_cast<int64_t>(o.bytes), values);
+    fill_argument(op_, arg, dims, values, seed, first, static_cast<int64_t>(o.bytes));
   } else {
     BenchMemory plain;
     const size_t size = static_cast<size_t>(ir::dtype_bytes(tensor(arg).dtype, span_at(tensor(arg), dims)));

@@ -20,6 +20,9 @@ struct BenchOperandOptions {
 
 // What the elements of argument `arg` may be at these dims; none: anything.
 ir::Result<std::optional<ir::SymbolRange>> argument_values(const Definition& op, size_t arg, const SymbolValues& dims);
+// Fills the argument, which is not packed, with what is to be timed: tame numbers, and integers as above.
+void fill_argument(const Definition& op, size_t arg, const SymbolValues& dims,
+                   const std::optional<ir::SymbolRange>& values, uint64_t seed, char* data, int64_t bytes);
 
 class BenchOperands {
  public:
@@ -38,7 +41,6 @@ class BenchOperands {
  private:
   struct Operand;
   const ops::TensorDesc& tensor(size_t arg) const;
-  bool fill_integers(size_t arg, const ir::SymbolRange& values, const SymbolValues& dims);
   ir::Status sizes(const SymbolValues& dims);
   ir::Status reserve(size_t arg, int64_t copies);
   ir::Status fill(size_t arg, const SymbolValues& dims);

@@ -57,7 +57,7 @@ Result<DeviceBenchRow> DeviceBench::run(const SymbolValues& dims, const DeviceGr
       const int64_t size = ir::dtype_bytes(tensor.dtype, span_at(tensor, dims));
       LATHE_ASSIGN(DeviceMemory memory, DeviceMemory::map(s.device(), static_cast<size_t>(size), kAlign));
       std::vector<char> data(static_cast<size_t>(size));
-      fill_tame(tensor.dtype, options_.seed + operands.memory.size(), data.data(), size, values);
+      fill_argument(*op_, a, dims, values, options_.seed + operands.memory.size(), data.data(), size);
       LATHE_RETURN_IF_ERROR(s.to_device(memory.data(), data.data(), data.size()));
       LATHE_RETURN_IF_ERROR(s.finish());
       if (!packings[a].parts.empty()) {

@@ -89,14 +89,10 @@ struct RotatingOperands::Impl {
   // What is beyond the first bytes is copies of them.
   static void copy_first(const Operand& o, int64_t first, int64_t bytes);
   // Its integers are of a Kernel some of whose loops run as long as integers say.
-  bool counted(size_t i) const {
-    const auto some = [](const OperandShape& s) { return s.counts; };
-    return shapes[i].values && may_count(shapes[i].type) && std::any_of(shapes.begin(), shapes.end(), some);
-  }
   ir::Status reserve_workspace(int64_t bytes);
   // The workspace comes after the operands.
   int64_t offset(size_t i) const {
-    return i < shapes.size() && counted(i) ? 0 : placement_offset(placement, static_cast<int>(i));
+    return i < shapes.size() && counted_integers(shapes, i) ? 0 : placement_offset(placement, static_cast<int>(i));
   }
 };
 
@@ -124,10 +120,10 @@ void RotatingOperands::Impl::fill(size_t i, int64_t bytes) {
   const int64_t first = o.stride > 0 ? std::min(o.stride, bytes) : bytes;
   fill_tame(s.type, i, o.pages.data(), first, s.values);
   copy_first(o, first, bytes);
-  if (!counted(i)) return;
-  const CountedIntegers integers{s.type, *s.values, s.rises ? s.dims.back() : 1, s.rises, s.counts};
+  const std::optional<CountedIntegers> counted = counted_integers(shapes, i);
+  if (!counted) return;
   for (int64_t c = 0; c < (o.stride > 0 ? copies : 1); ++c)
-    fill_counted(integers, o.pages.data() + c * o.stride, s.span);
+    fill_counted(*counted, o.pages.data() + c * o.stride, s.span);
 }
 
 void RotatingOperands::Impl::copy_first(const Operand& o, int64_t first, int64_t bytes) {

@@ -76,6 +76,8 @@ struct CountedIntegers {
 };
 bool may_count(ir::DType type);
 void fill_counted(const CountedIntegers& integers, char* data, int64_t count);
+// Of operand i, if it has such integers.
+std::optional<CountedIntegers> counted_integers(const std::vector<OperandShape>& shapes, size_t i);
 
 // A value of the range, one of its ends one time in four.
 int64_t value_in(const ir::SymbolRange& values, uint64_t random);

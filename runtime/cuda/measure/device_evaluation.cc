@@ -231,6 +231,7 @@ class DeviceEvaluation final : public Evaluation {
       LATHE_ASSIGN(DeviceMemory memory, DeviceMemory::map(device_, static_cast<size_t>(s.bytes()), kAlign));
       std::vector<char> data(static_cast<size_t>(s.bytes()));
       fill_tame(s.type, task_.seed + operands_.size(), data.data(), s.bytes(), s.values);
+      if (const auto counted = counted_integers(shapes, operands_.size())) fill_counted(*counted, data.data(), s.span);
       LATHE_RETURN_IF_ERROR(session_->to_device(memory.data(), data.data(), data.size()));
       LATHE_RETURN_IF_ERROR(session_->finish());
       addresses_.push_back(memory.data());
