@@ -180,7 +180,9 @@ Result<std::vector<AttentionTile>> attention_tiles_of(const GeneralKernel& gener
     tiles.push_back(tile);
     all.push_back(least);
   }
-  return ranked(tiles, all);
+  std::vector<AttentionTile> out = ranked(tiles, all);
+  if (target.sm == 90) out.insert(out.begin(), AttentionTile{64, 64, 2, split, false, 0, true});
+  return out;
 }
 
 }  // namespace lathe::search

@@ -19,6 +19,7 @@ constexpr int64_t kHalves = 8;  // elements of 2 bytes in an access of 16
 constexpr int64_t kSquare = 16, kColumns = 8, kLaneRows = 8, kLaneColumns = 2;
 constexpr int64_t kMostCopies = 4;  // of a thread, at a time
 constexpr int64_t kWarp = 32, kMergeThreads = 64, kClearThreads = 128;
+constexpr int64_t kGroupRows = 64, kPanel = 64;  // of four warps that multiply together; elements of a swizzled line
 
 // That of keys or of values, which multiplies what the statement updates.
 Expr load_of_scale(const Stmt& s) {
@@ -42,6 +43,7 @@ class Writer {
     if (t_.split) list_.knob("split", 1);
     if (t_.heads) list_.knob("heads", 1);
     if (t_.part > 0) list_.knob("part", t_.part);
+    if (t_.groups) list_.knob("groups", 1);
     if (bytes()) narrow();
     if (!t_.split) list_.move("round_to_{} {} {}", dtype_name(type()), p_.powered(), j2());
     if (ragged()) sequences();
@@ -69,6 +71,10 @@ class Writer {
     sums();
     if (keeps_queries()) queries();
     copy("q_s", depth(), t_.rows);
+    if (t_.groups) {
+      boxes();
+      return list_.finish();
+    }
     copy("k_s", depth(), t_.keys);
     copy("v_s", columns(), t_.keys);
     // One line of a mask goes ahead with keys and values.
@@ -109,7 +115,7 @@ class Writer {
   }
   // The scope of rows with their results.
   const char* results() const { return t_.heads ? "irx" : "ire"; }
-  bool keeps_queries() const { return search::keeps_queries(depth()); }
+  bool keeps_queries() const { return !t_.groups && search::keeps_queries(depth()); }
   bool ragged() const { return !p_.clear.empty(); }
 
   // Results of rows that belong to no sequence; sequences are independent while their rows are said plainly.
@@ -193,6 +199,12 @@ class Writer {
     if (bytes()) list_.move("move_to_shared ks_f {}", b_);
     if (bytes()) list_.move("move_to_shared vs_f {}", b_);
     if (mask_) list_.move("move_to_{} mask_f {}", mask_has_rows() ? "register" : "shared", b_);
+    if (t_.groups) {
+      panels("q_s", depth());
+      panels("k_s", depth());
+      panels("v_s", columns());
+      return;
+    }
     // Eight lines lie in different banks.
     for (const auto& [name, line] : {std::pair{"q_s", depth()}, {"k_s", depth()}, {"v_s", columns()}}) {
       if (line / kHalves % 2 == 0) list_.move("repeat_padding {} 1 {}", name, kHalves);
@@ -228,7 +240,10 @@ class Writer {
     } else {
       list_.move("narrow_temporary {} p {}", p_.powered(), j1());
     }
-    for (const char* part : parts_of_weights()) list_.move("move_to_register {} {}", part, b_);
+    for (const char* part : parts_of_weights()) {
+      list_.move("move_to_{} {} {}", t_.groups ? "shared" : "register", part, b_);
+      if (t_.groups) panels(part, t_.keys);
+    }
     list_.move("split_scope irs after=5 as irv");
     list_.move("split_scope {} after=0 as jk", j());
     list_.move("split_scope irb after=0 as irk");
@@ -301,6 +316,30 @@ class Writer {
     list_.move("swap_scopes {} {}", rt, cq);
     for (const std::string& outer : {ct, rt}) list_.move("swap_scopes {} {}", outer, tt);
   }
+  // The same by four warps, of all columns at once, both factors out of shared memory.
+  //   for rows: for columns: for terms  ->  for groups: for 16 terms: a product
+  void group_product(const std::string& rows, const std::string& columns, const std::string& terms) {
+    list_.move("tile_scope {0} {1} tail=exact as {0}w,{0}t", rows, kGroupRows);
+    list_.move("tile_scope {0} {1} tail=exact as {0}k,{0}t", terms, kSquare);
+    const std::string rw = rows + "w", rt = rows + "t", tk = terms + "k", tt = terms + "t";
+    list_.sort({rw, rt, columns, tk, tt}, {rw, tk, tt, rt, columns});
+    list_.move("parallelize_block {}", rw);
+    list_.move("unroll_scope {}", tk);
+    list_.move("tensorize {} wgmma_{}", tt, dtype_name(type()));
+  }
+  // Lines of 64 neighbours: where there are more, a panel of them follows the other.
+  void panels(const std::string& buffer, int64_t line) {
+    if (line <= kPanel) return;
+    list_.move("tile_buffer {} 1 {}", buffer, kPanel);
+    list_.move("swap_dims {} 0 1", buffer);
+  }
+  // Keys and values of blocks, which the hardware copies.
+  void boxes() {
+    list_.move("pipeline {} after=1 stages={}", b_, t_.stages);
+    for (const char* step : {"_p", "_n"}) {
+      for (const char* copy : {"k_s_0", "v_s_0"}) list_.move("tensorize {}{} tma_2d", copy, step);
+    }
+  }
   void fragments(const std::string& from, const std::string& name, const std::string& at) {
     list_.move("create_temporary {} {} at={} mode=stage", from, name, at);
     list_.move("move_to_register {} {}", name, at);
@@ -313,6 +352,7 @@ class Writer {
   void multiply(const std::string& terms) { list_.move("tensorize {} mma_{}", terms, dtype_name(type())); }
 
   void scores() {
+    if (t_.groups) return group_product("irk", "jk", d());
     product("irk", "jk", d());
     fragments("k_s", "k_f", d() + "k");
     if (!keeps_queries()) fragments("q_s", "q_f", d() + "k");
@@ -324,6 +364,7 @@ class Writer {
     if (!keeps_queries()) list_.move("tensorize q_f_0 ldmatrix");
   }
   void sums() {
+    if (t_.groups) return group_product("irv", n(), j2());
     product("irv", n(), j2());
     fragments("v_s", "v_f", j2() + "k");
     // Products with the parts of a weight, one after another.

@@ -33,6 +33,7 @@ struct AttentionTile {
   bool split = false;  // weights, into three numbers
   bool heads = false;  // rows are the heads that share keys, of one query
   int64_t part = 0;    // keys of a part; 0: all. Only of heads
+  bool groups = false;  // four warps multiply together, out of shared memory (wgmma)
   int64_t threads() const { return rows / 16 * 32; }
 };
 // Of a block.
