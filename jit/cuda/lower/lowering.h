@@ -67,6 +67,7 @@ class DeviceLowering {
   struct Grid {
     std::vector<std::string> iters;  // the outermost first
     std::vector<ir::Expr> along;     // blocks
+    std::vector<bool> last_first;    // whether the last iterations come first, since these take longest
     ir::Expr inside;                 // which of them do something; null: all
     bool persistent = false;
   };

@@ -182,6 +182,7 @@ Result<std::vector<AttentionTile>> attention_tiles_of(const GeneralKernel& gener
   }
   std::vector<AttentionTile> out = ranked(tiles, all);
   if (target.sm == 90) out.insert(out.begin(), AttentionTile{64, 64, 2, split, false, 0, true});
+  if (const char* e = getenv("H2_TILE")) { int r,k,st; sscanf(e, "%d,%d,%d", &r,&k,&st); out[0].rows=r; out[0].keys=k; out[0].stages=st; }
   return out;
 }
 

@@ -152,6 +152,13 @@ class Writer {
       list_.move("tile_scope {} {} tail=mask as ib,ir", i, t_.rows);
     }
     grid_.emplace_back("ib");
+    if (starts_longest()) {
+      for (size_t t = grid_.size() - 1; t-- > 0;) {
+        list_.move("swap_scopes {} ib", grid_[t]);
+        std::swap(grid_[t], grid_[t + 1]);
+      }
+      at_ = grid_.back();
+    }
     if (t_.part == 0) return;
     list_.move("split_scope ir after=0 as ir_m");
     for (size_t t = grid_.size(); t-- > 0;)  // copies of a sequence stand first in it
@@ -159,6 +166,12 @@ class Writer {
     list_.move("bound_scope kp as kpg,kpo");
     for (const char* inner : {"kpg", "kpo"}) list_.move("swap_scopes ir {}", inner);
     at_ = "kpo";
+  }
+
+  // Causally later tiles see more keys. Those of all heads come before the tiles before them, so that the last blocks of
+  // a launch are short.
+  bool starts_longest() const {
+    return !t_.heads && !ragged() && uses(p_.scores->extent, p_.row->iter);
   }
 
   // Blocks of keys, and what all queries of a tile do step by step.
@@ -287,7 +300,9 @@ class Writer {
   // copies: of the last element, perhaps, which no vector of neighbours is.
   // for rows: {..; for columns}  ->  for warps: for rows and lanes: {..; for lanes: for columns}
   void lanes(const std::string& rows, const std::vector<std::string>& inner, const char* tail, bool copies = false) {
-    list_.move("tile_scope {0} {1} tail={2} as {0}w,{0}r", rows, kSquare, tail);
+    const bool groups = t_.groups && t_.rows > kGroupRows;
+    if (groups) list_.move("tile_scope {0} {1} tail={2} as {0}g,{0}h", rows, kGroupRows, tail);
+    list_.move("tile_scope {0}{3} {1} tail={2} as {0}w,{0}r", rows, kSquare, tail, groups ? "h" : "");
     list_.move("tile_scope {0}r {1} tail={2} as {0}q,{0}l", rows, kLaneRows, tail);
     for (const std::string& c : inner) {
       list_.move("tile_scope {0} {1} tail=exact as {0}q,{0}s", c, kColumns);
@@ -295,6 +310,7 @@ class Writer {
       list_.move("swap_scopes {0}q {0}l", c);
     }
     if (rows == "ire") list_.move("move_to_register {} {}_eq", p_.sums(), n());
+    if (groups) list_.move("parallelize_block {}g", rows);
     list_.move("parallelize_block {}w", rows);
     list_.move("unroll_scope {}q", rows);
     list_.move("parallelize_block {}l", rows);
