@@ -17,8 +17,8 @@ inline const Expr& unfilled(const Expr& e) {
 }
 
 // Whether a bound of a scope's iterations is `end`, or that and their number.
-inline bool is_end(const Expr& bound, const Expr& end, const Expr& extent) {
-  const auto same = [&](const Expr& e) { return is_const_int(simplify(e - end), 0); };
+inline bool is_end(const Expr& bound, const Expr& end, const Expr& extent, const Ranges& ranges) {
+  const auto same = [&](const Expr& e) { return is_const_int(simplify(e - end, ranges), 0); };
   if (bound->op != Op::k_min) return same(bound);
   const Expr &a = bound->args[0], &b = bound->args[1];
   return (same(a) && equal(b, extent)) || (same(b) && equal(a, extent));

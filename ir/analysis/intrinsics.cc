@@ -245,7 +245,20 @@ class Matcher {
     const Buffer* b = from->op == Op::k_load ? kernel_.find_buffer(from->name) : nullptr;
     const std::optional<size_t> d =
         b == nullptr || scope == site_.scopes.end() ? std::nullopt : dimension(from->args, at->name);
-    return d && b->dims[*d] && is_end(value->args[0]->args[1], b->dims[*d] - from->args[*d] + at, (*scope)->extent);
+    if (!d || !b->dims[*d]) return false;
+    Ranges ranges(kernel_);
+    enter_around(kernel_.body, *site_.scopes[0], ranges);
+    return is_end(value->args[0]->args[1], b->dims[*d] - from->args[*d] + at, (*scope)->extent, ranges);
+  }
+  // Whether the scope is inside of the list; then the ranges have what is around it.
+  static bool enter_around(const std::vector<Stmt>& list, const Stmt& scope, Ranges& ranges) {
+    return std::any_of(list.begin(), list.end(), [&](const Stmt& s) {
+      if (&s == &scope || s.kind != Stmt::Kind::scope) return &s == &scope;
+      ranges.enter(s);
+      if (enter_around(s.body, scope, ranges)) return true;
+      ranges.leave();
+      return false;
+    });
   }
 
   std::string statement() {

@@ -146,7 +146,15 @@ class Checker {
     if (state.unfenced.count(s.places[0].index) != 0)
       return invalid("products: {} adds to {}, which no fence has handed over", warp_op(s.warp).name,
                      name_of(s.places[0]));
-    for (size_t i = 1; i < s.places.size(); ++i) {
+    const size_t held = warp_op(s.warp).held();
+    for (size_t i = 1; i <= held; ++i) {
+      const int factor = s.places[i].index;
+      if (state.unfenced.count(factor) != 0)
+        return invalid("products: {} reads {}, which no fence has handed over", warp_op(s.warp).name,
+                       name_of(s.places[i]));
+      state.open.insert(factor);
+    }
+    for (size_t i = 1 + held; i < s.places.size(); ++i) {
       const int factor = s.places[i].index;
       if (state.stored.count(factor) != 0 || state.handed.count(factor) != 0)
         return invalid("products: {} reads {}, which no fence and barrier have handed over", warp_op(s.warp).name,
@@ -171,8 +179,10 @@ Status check_group_form(const DeviceProgram& p, const DeviceStmt& s) {
   const WarpOpRow& row = warp_op(s.warp);
   if (p.threads % row.threads != 0)
     return invalid("warp: {} by {} threads, expected whole groups of four warps", row.name, p.threads);
-  if (s.places.size() != 3 || s.tiles.size() != 2)
-    return invalid("warp: {} has {} places and {} tiles, expected 3 and 2", row.name, s.places.size(), s.tiles.size());
+  const size_t factors = std::string_view(row.operands).size(), tiles = factors - row.held();
+  if (s.places.size() != 1 + factors || s.tiles.size() != tiles)
+    return invalid("warp: {} has {} places and {} tiles, expected {} and {}", row.name, s.places.size(), s.tiles.size(),
+                   1 + factors, tiles);
   if (s.columns < 8 || s.columns > kMostColumns || s.columns % 8 != 0)
     return invalid("warp: {} of {} columns, expected 8..{}, by 8", row.name, s.columns, kMostColumns);
   return {};

@@ -250,8 +250,18 @@ class Verifier {
     LATHE_RETURN_IF_ERROR(local(all));
     if (!stored_[static_cast<size_t>(sums.index)])
       return invalid("locals: {} is loaded before anything is stored to it", name_of(sums));
-    for (size_t i = 0; i < 2; ++i) {
-      const DevicePlace& at = s.places[i + 1];
+    for (size_t i = 1; i <= row.held(); ++i) {
+      const DevicePlace& at = s.places[i];
+      if (at.space != Space::local || type_of(at) != row.type)
+        return invalid("warp: {} is no operand {} of {}", name_of(at), i, row.name);
+      all.places = {at};
+      all.lanes = 2;
+      LATHE_RETURN_IF_ERROR(local(all));
+      if (!stored_[static_cast<size_t>(at.index)])
+        return invalid("locals: {} is loaded before anything is stored to it", name_of(at));
+    }
+    for (size_t i = 0; i < s.tiles.size(); ++i) {
+      const DevicePlace& at = s.places[i + 1 + row.held()];
       const DeviceTile& t = s.tiles[i];
       if (at.space != Space::shared || type_of(at) != row.type)
         return invalid("warp: {} is no operand {} of {}", name_of(at), i + 1, row.name);
@@ -266,7 +276,7 @@ class Verifier {
                                          ir::interval(in_lines, copies_).hi <= kLine - kTerms;
       if (!begins || t.lines < kLine * kLines || t.lines % (kLine * kLines) != 0 || t.panels % (kLine * kLines) != 0)
         return invalid("warp: {}[{}] is not where lines of a tile begin", in.name, print(at.offset));
-      const int64_t lines = i == 0 ? kRows : s.columns;
+      const int64_t lines = i == 0 && row.held() == 0 ? kRows : s.columns;
       if (t.across ? (lines > kLine && t.panels <= 0) : t.panels != 0)
         return invalid("warp: {} of {} has panels of {}", in.name, row.name, t.panels);
     }

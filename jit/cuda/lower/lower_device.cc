@@ -412,6 +412,7 @@ Status DeviceLowering::loop(const Stmt& s, int64_t threads, List& to) {
       loop.body.push_back(std::move(when));
     }
   }
+  if (ir::is_const_int(s.extent) && goes_round(s)) turns_ = s.extent->ival;
   const Expr turns = loop.integer;
   to.push_back(std::move(loop));
   const bool more = part_ == Part::reads && plan_.counts && plan_.role_loops.back() == &s;  // come by places later

@@ -61,6 +61,7 @@ class DeviceLowering {
   // What the hardware copies (lower_boxes.cc).
   ir::Status open_rings();
   ir::Result<ir::Expr> ring_number(const std::string& buffer, const ir::Expr& place) const;
+  bool goes_round(const ir::Stmt& loop) const;
   DeviceStmt at_ring(DeviceStmt::Kind kind, const ir::Expr& number) const;
   // What is done by some threads alone (lower_roles.cc).
   enum class Part : uint8_t { all, boxes, copies, reads };
@@ -177,6 +178,7 @@ class DeviceLowering {
   bool open_ = false, on_their_way_ = false;  // copies that no group has; that nothing has waited for
   int block_depth_ = 0;
   Part part_ = Part::all;
+  int64_t turns_ = 0;                 // of the loop that has gone through places of rings, if they are a known number
   std::string rank_;                  // which block of the cluster it is
   std::set<std::string> copied_;      // registers that hold elements of inputs as they are
   bool tensor_ = false;               // warps compute together: elements of 2 bytes lie as they are

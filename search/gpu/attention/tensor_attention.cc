@@ -69,12 +69,13 @@ class Writer {
     if (t_.part > 0) list_.move("parallelize_grid kpg");
     scores();
     sums();
-    if (keeps_queries()) queries();
-    copy("q_s", depth(), t_.rows);
     if (t_.groups) {
+      lanes("q_f_0", {"q_f_1"}, "exact");
       boxes();
       return list_.finish();
     }
+    if (keeps_queries()) queries();
+    copy("q_s", depth(), t_.rows);
     copy("k_s", depth(), t_.keys);
     copy("v_s", columns(), t_.keys);
     // One line of a mask goes ahead with keys and values.
@@ -115,7 +116,7 @@ class Writer {
   }
   // The scope of rows with their results.
   const char* results() const { return t_.heads ? "irx" : "ire"; }
-  bool keeps_queries() const { return !t_.groups && search::keeps_queries(depth()); }
+  bool keeps_queries() const { return search::keeps_queries(depth()); }
   bool ragged() const { return !p_.clear.empty(); }
 
   // Results of rows that belong to no sequence; sequences are independent while their rows are said plainly.
@@ -186,7 +187,7 @@ class Writer {
 
   void stage() {
     if (keeps_queries()) list_.move("create_temporary q q_f at={} mode=stage", at_);
-    list_.move("create_temporary q q_s at={} mode=stage", at_);
+    if (!t_.groups) list_.move("create_temporary q q_s at={} mode=stage", at_);
     if (mask_) list_.move("create_temporary {} mask_f at={} mode=stage", mask_->name, b_);
     list_.move("create_temporary {} k_s at={} mode=stage", copied(load_of_keys(p_)), b_);
     list_.move("create_temporary {} v_s at={} mode=stage", copied(load_of_values(p_)), b_);
@@ -200,20 +201,19 @@ class Writer {
     if (mask_) of_block.emplace_back("mask_f");
     if (bytes()) of_block.insert(of_block.end(), {"ks_f", "vs_f"});
     if (!ragged()) {  // in a grid they are there already
-      list_.move("move_to_stack q_s {}", at_);
+      if (!t_.groups) list_.move("move_to_stack q_s {}", at_);
       for (const std::string& name : of_block) list_.move("move_to_stack {} {}", name, b_);
     }
     for (const std::string& t : grid_) {
       if (!ragged() || t != p_.heads.front()->iter) list_.move("parallelize_grid {}", t);
     }
-    list_.move("move_to_shared q_s {}", at_);
+    if (!t_.groups) list_.move("move_to_shared q_s {}", at_);
     list_.move("move_to_shared k_s {}", b_);
     list_.move("move_to_shared v_s {}", b_);
     if (bytes()) list_.move("move_to_shared ks_f {}", b_);
     if (bytes()) list_.move("move_to_shared vs_f {}", b_);
     if (mask_) list_.move("move_to_{} mask_f {}", mask_has_rows() ? "register" : "shared", b_);
     if (t_.groups) {
-      panels("q_s", depth());
       panels("k_s", depth());
       panels("v_s", columns());
       return;
@@ -240,7 +240,7 @@ class Writer {
     list_.move("swap_ops irb 0");
     list_.move("split_scope irb after=0 as irs");
     for (const std::string& name : {p_.products(), p_.powered()}) list_.move("move_to_register {} {}", name, b_);
-    for (const char* copy : {"k_s_0", "v_s_0"}) pad_scope(copy, " reads=last");
+    for (const char* copy : {"k_s_0", "v_s_0"}) pad_scope(copy, t_.groups ? " reads=on" : " reads=last");
     if (mask_) pad_scope(mask_has_rows() ? "mask_f_1" : "mask_f_0", " reads=last");
     for (const char* scales : {"ks_f_0", "vs_f_0"}) {
       if (bytes()) pad_scope(scales, " reads=last");
@@ -253,10 +253,7 @@ class Writer {
     } else {
       list_.move("narrow_temporary {} p {}", p_.powered(), j1());
     }
-    for (const char* part : parts_of_weights()) {
-      list_.move("move_to_{} {} {}", t_.groups ? "shared" : "register", part, b_);
-      if (t_.groups) panels(part, t_.keys);
-    }
+    for (const char* part : parts_of_weights()) list_.move("move_to_register {} {}", part, b_);
     list_.move("split_scope irs after=5 as irv");
     list_.move("split_scope {} after=0 as jk", j());
     list_.move("split_scope irb after=0 as irk");
@@ -332,7 +329,7 @@ class Writer {
     list_.move("swap_scopes {} {}", rt, cq);
     for (const std::string& outer : {ct, rt}) list_.move("swap_scopes {} {}", outer, tt);
   }
-  // The same by four warps, of all columns at once, both factors out of shared memory.
+  // The same by four warps, of all columns at once, the second factor out of shared memory.
   //   for rows: for columns: for terms  ->  for groups: for 16 terms: a product
   void group_product(const std::string& rows, const std::string& columns, const std::string& terms) {
     list_.move("tile_scope {0} {1} tail=exact as {0}w,{0}t", rows, kGroupRows);
@@ -341,7 +338,7 @@ class Writer {
     list_.sort({rw, rt, columns, tk, tt}, {rw, tk, tt, rt, columns});
     list_.move("parallelize_block {}", rw);
     list_.move("unroll_scope {}", tk);
-    list_.move("tensorize {} wgmma_{}", tt, dtype_name(type()));
+    list_.move("tensorize {} wgmma_held_{}", tt, dtype_name(type()));
   }
   // Lines of 64 neighbours: where there are more, a panel of them follows the other.
   void panels(const std::string& buffer, int64_t line) {
@@ -472,7 +469,9 @@ class Writer {
 Result<Scheduled> tensor_attention(const GeneralKernel& general, const AttentionTile& tile) {
   LATHE_ASSIGN(const AttentionParts p, tensor_parts(general));
   LATHE_RETURN_IF_ERROR(check_tile(tile, general.kernel, p));
-  return Writer(general.kernel, p, tile).run();
+  auto made = Writer(general.kernel, p, tile).run();
+  if (!made.ok() && getenv("H2_SAY")) fprintf(stderr, "H2 %s\n", made.status().to_string().c_str());
+  return made;
 }
 
 }  // namespace lathe::search
