@@ -59,22 +59,26 @@ Status DeviceLowering::open_rings() {
   return {};
 }
 
-// n of a place n % S. Behind a loop of a known number of turns a place is that of one of the next S numbers.
+// n of a place n % S. Behind a loop that reads one in each turn it is one of the next S numbers, whatever remains of the
+// index.
 Result<Expr> DeviceLowering::ring_number(const std::string& buffer, const Expr& place) const {
   const Expr& places = kernel_.find_buffer(buffer)->dims[0];
-  if (place->op == Op::k_mod && equal(place->args[1], places)) return going_on(place->args[0]);
-  if (ir::is_const_int(place) && turns_ > 0)
-    return going_on(Expr(turns_) + ir::simplify(ir::mod(place - Expr(turns_), places)));
+  const bool divided = place->op == Op::k_mod && equal(place->args[1], places);
+  if (turns_) {
+    const Expr further = (divided ? place->args[0] : place) - turns_;
+    return going_on(ir::simplify(turns_ + ir::mod(ir::simplify(further, ranges_), places), ranges_));
+  }
+  if (divided) return going_on(place->args[0]);
   const ir::Interval range = ir::interval(place, ranges_);
   if (range.lo >= 0 && range.hi < places->ival) return going_on(place);
   return unsupported("{} is no place of a ring of {} in {}", print(place), places->ival, buffer);
 }
 
-// Whether a loop goes from place to place of a ring.
+// Whether a loop reads from place to place of a ring.
 bool DeviceLowering::goes_round(const Stmt& loop) const {
   const std::vector<ir::Access> all = ir::collect_accesses(loop.body);
   return std::any_of(all.begin(), all.end(), [&](const ir::Access& a) {
-    return plan_.boxed.count(a.buffer) != 0 && ir::uses(a.index[0], loop.iter);
+    return !a.write && plan_.boxed.count(a.buffer) != 0 && ir::uses(a.index[0], loop.iter);
   });
 }
 

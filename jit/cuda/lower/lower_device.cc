@@ -211,7 +211,8 @@ void DeviceLowering::iteration(const Grid& grid, const Expr& number, List& to) {
   for (size_t g = grid.iters.size(); g-- > 0;) {
     const bool outermost = g == 0;
     const Expr at = outermost ? rest : ir::mod(rest, grid.along[g]);
-    add_let(to, grid.iters[g], grid.last_first[g] ? grid.along[g] - Expr(1) - at : at);
+    // No block has a number below 0, which is not known of the outermost one.
+    add_let(to, grid.iters[g], grid.last_first[g] ? ir::max(grid.along[g] - Expr(1) - at, Expr(0)) : at);
     if (outermost) break;
     const std::string name = fmt::format("b{}", g);
     add_let(to, name, ir::floordiv(rest, grid.along[g]));
@@ -412,7 +413,7 @@ Status DeviceLowering::loop(const Stmt& s, int64_t threads, List& to) {
       loop.body.push_back(std::move(when));
     }
   }
-  if (ir::is_const_int(s.extent) && goes_round(s)) turns_ = s.extent->ival;
+  if (goes_round(s)) turns_ = s.extent;
   const Expr turns = loop.integer;
   to.push_back(std::move(loop));
   const bool more = part_ == Part::reads && plan_.counts && plan_.role_loops.back() == &s;  // come by places later

@@ -279,7 +279,7 @@ class Writer {
     const std::string size = t_.heads ? fmt::format(" size={}", t_.rows) : "";
     if (t_.heads) pad_scope("q_s_0", size + " reads=last");
     if (mask_ && mask_has_rows()) pad_scope("mask_f_0", size + " reads=last");
-    if (keeps_queries()) pad_scope("q_f_0", size);
+    if (keeps_queries()) pad_scope("q_f_0", t_.groups ? " reads=last" : size);
     for (const char* rows : {"ir", "irb", "irk", "irs", "irv"}) pad_scope(rows, size);
   }
   // Where sizes are known, tiles may be whole already. how: with a size, there may be more iterations than these.
@@ -338,7 +338,6 @@ class Writer {
     list_.sort({rw, rt, columns, tk, tt}, {rw, tk, tt, rt, columns});
     list_.move("parallelize_block {}", rw);
     list_.move("unroll_scope {}", tk);
-    list_.move("tensorize {} wgmma_held_{}", tt, dtype_name(type()));
   }
   // Lines of 64 neighbours: where there are more, a panel of them follows the other.
   void panels(const std::string& buffer, int64_t line) {
@@ -362,10 +361,15 @@ class Writer {
     list_.move("unroll_scope {}q", columns);
     list_.move("unroll_scope {}k", terms);
   }
-  void multiply(const std::string& terms) { list_.move("tensorize {} mma_{}", terms, dtype_name(type())); }
+  void multiply(const std::string& terms) {
+    list_.move("tensorize {} {}_{}", terms, t_.groups ? "wgmma_held" : "mma", dtype_name(type()));
+  }
 
   void scores() {
-    if (t_.groups) return group_product("irk", "jk", d());
+    if (t_.groups) {
+      group_product("irk", "jk", d());
+      return multiply(d() + "t");
+    }
     product("irk", "jk", d());
     fragments("k_s", "k_f", d() + "k");
     if (!keeps_queries()) fragments("q_s", "q_f", d() + "k");
@@ -377,11 +381,23 @@ class Writer {
     if (!keeps_queries()) list_.move("tensorize q_f_0 ldmatrix");
   }
   void sums() {
-    if (t_.groups) return group_product("irv", n(), j2());
+    if (t_.groups) {
+      group_product("irv", n(), j2());
+      for (const std::string& p : weighted(n())) multiply(p);
+      return;
+    }
     product("irv", n(), j2());
     fragments("v_s", "v_f", j2() + "k");
-    // Products with the parts of a weight, one after another.
-    std::string terms = j2() + "t", rows = "irvt", columns = n() + "t";
+    mark_product("irv", n(), j2());
+    for (const std::string& p : weighted(n() + "t")) multiply(p);
+    list_.move("tile_scope v_f_1 {} tail=exact as v_f_1q,v_f_1i", kSquare);
+    list_.move("swap_scopes v_f_0 v_f_1q");
+    list_.move("unroll_scope v_f_1q");
+    list_.move("tensorize v_f_0 ldmatrix_trans");
+  }
+  // The scopes of products with the parts of a weight, one after another. columns: the innermost scope.
+  std::vector<std::string> weighted(std::string columns) {
+    std::string terms = j2() + "t", rows = "irvt";
     std::vector<std::string> products = {terms};
     for (size_t part = 1; part < parts_of_weights().size(); ++part) {
       for (std::string* scope : {&columns, &rows, &terms}) {
@@ -390,12 +406,7 @@ class Writer {
       }
       products.push_back(terms);
     }
-    mark_product("irv", n(), j2());
-    for (const std::string& p : products) multiply(p);
-    list_.move("tile_scope v_f_1 {} tail=exact as v_f_1q,v_f_1i", kSquare);
-    list_.move("swap_scopes v_f_0 v_f_1q");
-    list_.move("unroll_scope v_f_1q");
-    list_.move("tensorize v_f_0 ldmatrix_trans");
+    return products;
   }
   void queries() {
     list_.move("tile_scope q_f_0 {} tail=exact as q_f_0w,q_f_0i", kSquare);
@@ -469,9 +480,7 @@ class Writer {
 Result<Scheduled> tensor_attention(const GeneralKernel& general, const AttentionTile& tile) {
   LATHE_ASSIGN(const AttentionParts p, tensor_parts(general));
   LATHE_RETURN_IF_ERROR(check_tile(tile, general.kernel, p));
-  auto made = Writer(general.kernel, p, tile).run();
-  if (!made.ok() && getenv("H2_SAY")) fprintf(stderr, "H2 %s\n", made.status().to_string().c_str());
-  return made;
+  return Writer(general.kernel, p, tile).run();
 }
 
 }  // namespace lathe::search
