@@ -91,10 +91,12 @@ DeviceStmt DeviceLowering::at_ring(Kind kind, const Expr& number) const {
   return out;
 }
 
-// Before the outermost statement in which places are read whose number nothing inside of it changes.
+// Before the outermost statement in which places are read whose number nothing inside of it changes, once in a list.
 Status DeviceLowering::await_boxes(const Stmt& s, List& to) {
   if (plan_.boxed.empty() || block_depth_ > 0 || s.kind != Stmt::Kind::scope || ir::copies_box(s)) return {};
-  std::vector<Expr> awaited;
+  // Where a loop may not run, what it reads may never be filled.
+  const bool may_not_run = s.mark == ir::Mark::none && ir::interval(s.extent, ranges_).lo < 1;
+  if (may_not_run) return {};
   for (const ir::Access& a : ir::collect_accesses(s.body, {&s})) {
     if (a.write || plan_.boxed.count(a.buffer) == 0) continue;
     const bool changes =
@@ -103,9 +105,9 @@ Status DeviceLowering::await_boxes(const Stmt& s, List& to) {
       return unsupported("threads of {} wait for boxes apart from others", s.iter);
     if (changes) continue;
     LATHE_ASSIGN(const Expr number, ring_number(a.buffer, a.index[0]));
-    if (std::any_of(awaited.begin(), awaited.end(), [&](const Expr& e) { return equal(e, number); })) continue;
+    if (std::any_of(awaited_.begin(), awaited_.end(), [&](const Expr& e) { return equal(e, number); })) continue;
     to.push_back(at_ring(Kind::await_ring, number));
-    awaited.push_back(number);
+    awaited_.push_back(number);
   }
   return {};
 }

@@ -223,6 +223,7 @@ void DeviceLowering::iteration(const Grid& grid, const Expr& number, List& to) {
 Status DeviceLowering::body(const std::vector<Stmt>& list, int64_t threads, List& to) {
   const auto outside = known_;  // what is made in a list ends with it
   const auto taken = taken_;
+  const size_t awaited = awaited_.size();
   const bool waits = std::any_of(list.begin(), list.end(), [&](const Stmt& s) {
     return plan_.waits.count(&s) != 0 || plan_.barrier_before.count(&s) != 0;
   });
@@ -245,6 +246,7 @@ Status DeviceLowering::body(const std::vector<Stmt>& list, int64_t threads, List
   }
   known_ = outside;
   taken_ = taken;
+  awaited_.resize(awaited);
   return status;
 }
 

@@ -178,6 +178,7 @@ class DeviceLowering {
   bool open_ = false, on_their_way_ = false;  // copies that no group has; that nothing has waited for
   int block_depth_ = 0;
   Part part_ = Part::all;
+  std::vector<ir::Expr> awaited_;     // numbers of places of rings, in the lists around
   ir::Expr turns_;                    // of the loop that has read places of rings; null: none yet
   std::string rank_;                  // which block of the cluster it is
   std::set<std::string> copied_;      // registers that hold elements of inputs as they are

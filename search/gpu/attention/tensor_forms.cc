@@ -84,6 +84,7 @@ static Status check_groups(const AttentionTile& t, const Kernel& kernel, const A
   bool read = false;
   for_each_node(p.scores->extent, [&](const ExprNode& e) { read = read || e.op == Op::k_load; });
   if (read || !p.clear.empty()) return unsupported("boxes of keys whose number is read");
+  if (!from_first(p)) return unsupported("boxes of the keys of a window");
   return {};
 }
 
