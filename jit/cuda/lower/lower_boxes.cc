@@ -105,7 +105,7 @@ Status DeviceLowering::await_boxes(const Stmt& s, List& to) {
       return unsupported("threads of {} wait for boxes apart from others", s.iter);
     if (changes) continue;
     LATHE_ASSIGN(const Expr number, ring_number(a.buffer, a.index[0]));
-    if (std::any_of(awaited_.begin(), awaited_.end(), [&](const Expr& e) { return equal(e, number); })) continue;
+    if (std::any_of(awaited_.begin(), awaited_.end(), [&](const Expr& e) { return e && equal(e, number); })) continue;
     to.push_back(at_ring(Kind::await_ring, number));
     awaited_.push_back(number);
   }
@@ -132,6 +132,8 @@ Result<size_t> DeviceLowering::boxes(const std::vector<Stmt>& list, size_t first
     expect.bytes += copy.width * copy.lines * 2;
     if (part_ != Part::boxes) LATHE_RETURN_IF_ERROR(copied_by_threads(s, copy, threads, mapped.otherwise));
   }
+  // What threads store instead of boxes is handed over by what they wait for next.
+  std::fill(awaited_.begin(), awaited_.end(), Expr());
   one.integer = ir::make(Op::k_eq, {ir::iter("thread"), Expr(0)});
   one.body.insert(one.body.begin(), std::move(expect));
   mapped.otherwise.push_back(made(Kind::fence_shared));

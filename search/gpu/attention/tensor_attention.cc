@@ -70,7 +70,7 @@ class Writer {
     scores();
     sums();
     if (t_.groups) {
-      lanes("q_f_0", {"q_f_1"}, "exact");
+      lanes("q_f_0", {"q_f_1"}, "exact", true);
       boxes();
       return list_.finish();
     }
