@@ -293,7 +293,6 @@ Status apply_pad_scope(TransformResult& result, const Move& move, const Transfor
   const auto reads = move.options.find("reads");
   const bool copies = reads != move.options.end(), on = copies && reads->second == "on";
   if (copies) {
-    if (!on && reads->second != "last") return invalid("expected reads=last or reads=on, got {}", reads->second);
     Stmt* copy = copy_of_input(k, scope);
     if (copy == nullptr) return invalid("expected `{}` to copy an input and nothing else", scope.iter);
     if (on) LATHE_RETURN_IF_ERROR(read_on(k, *copy, site, most));
