@@ -250,17 +250,6 @@ class Matcher {
     enter_around(kernel_.body, *site_.scopes[0], ranges);
     return is_end(value->args[0]->args[1], b->dims[*d] - from->args[*d] + at, (*scope)->extent, ranges);
   }
-  // Whether the scope is inside of the list; then the ranges have what is around it.
-  static bool enter_around(const std::vector<Stmt>& list, const Stmt& scope, Ranges& ranges) {
-    return std::any_of(list.begin(), list.end(), [&](const Stmt& s) {
-      if (&s == &scope || s.kind != Stmt::Kind::scope) return &s == &scope;
-      ranges.enter(s);
-      if (enter_around(s.body, scope, ranges)) return true;
-      ranges.leave();
-      return false;
-    });
-  }
-
   std::string statement() {
     const Stmt &means = *pattern_.nest.statement, &is = *site_.statement;
     const Expr& value = row_.layout == IntrinsicLayout::kBox ? unfilled(is.value) : is.value;

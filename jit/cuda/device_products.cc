@@ -5,6 +5,8 @@
 #include <set>
 #include <utility>
 
+#include "ir/analysis/analysis.h"
+#include "ir/core/text_form.h"
 #include "jit/cuda/device_waits.h"
 
 namespace lathe::jit {
@@ -185,6 +187,25 @@ Status check_group_form(const DeviceProgram& p, const DeviceStmt& s) {
                    1 + factors, tiles);
   if (s.columns < 8 || s.columns > kMostColumns || s.columns % 8 != 0)
     return invalid("warp: {} of {} columns, expected 8..{}, by 8", row.name, s.columns, kMostColumns);
+  return {};
+}
+
+Status check_group_tile(const DeviceProgram& p, const DeviceStmt& s, size_t tile, const ir::Ranges& ranges) {
+  constexpr int kRows = 64, kTerms = 16, kLine = kSwizzledLine / 2, kLines = 8;
+  const WarpOpRow& row = warp_op(s.warp);
+  const DevicePlace& at = s.places[1 + row.held() + tile];
+  const DeviceTile& t = s.tiles[tile];
+  const std::string& name = p.shared[static_cast<size_t>(at.index)].name;
+  // Lines begin where the hardware counts them from: at each eighth one, and terms in it by 16.
+  const ir::Expr in_lines = ir::simplify(ir::mod(at.offset, ir::Expr(kLine * kLines)), ranges);
+  const bool begins = t.across ? ir::is_const_int(in_lines, 0)
+                               : ir::proves_divisible(at.offset, kTerms, ranges) &&
+                                     ir::interval(in_lines, ranges).hi <= kLine - kTerms;
+  if (!begins || t.lines < kLine * kLines || t.lines % (kLine * kLines) != 0 || t.panels % (kLine * kLines) != 0)
+    return invalid("warp: {}[{}] is not where lines of a tile begin", name, print(at.offset));
+  const int64_t lines = tile == 0 && row.held() == 0 ? kRows : s.columns;
+  if (t.across ? (lines > kLine && t.panels <= 0) : t.panels != 0)
+    return invalid("warp: {} of {} has panels of {}", name, row.name, t.panels);
   return {};
 }
 

@@ -59,8 +59,8 @@ Status DeviceLowering::open_rings() {
   return {};
 }
 
-// n of a place n % S. Behind a loop that reads one in each turn it is one of the next S numbers, whatever remains of the
-// index.
+// n of a place n % S. Behind a loop that reads one in each turn it is one of the next S numbers, whatever is left of
+// the index.
 Result<Expr> DeviceLowering::ring_number(const std::string& buffer, const Expr& place) const {
   const Expr& places = kernel_.find_buffer(buffer)->dims[0];
   const bool divided = place->op == Op::k_mod && equal(place->args[1], places);

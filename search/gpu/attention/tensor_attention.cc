@@ -169,10 +169,10 @@ class Writer {
     at_ = "kpo";
   }
 
-  // Causally later tiles see more keys. Those of all heads come before the tiles before them, so that the last blocks of
-  // a launch are short.
+  // Causally later tiles see more keys. Those of all heads come before the tiles before them, so that the last blocks
+  // of a launch are short.
   bool starts_longest() const {
-    return !t_.heads && !ragged() && uses(p_.scores->extent, p_.row->iter);
+    return !t_.heads && p_.copies.empty() && !ragged() && uses(p_.scores->extent, p_.row->iter);
   }
 
   // Blocks of keys, and what all queries of a tile do step by step.
