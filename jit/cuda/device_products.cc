@@ -5,7 +5,6 @@
 #include <set>
 #include <utility>
 
-#include "ir/analysis/analysis.h"
 #include "ir/core/text_form.h"
 #include "jit/cuda/device_waits.h"
 

@@ -2,6 +2,7 @@
 // through it in step, sizes may be anything, and what each may touch of shared memory since the last barrier is kept
 // for every element.
 #pragma once
+#include "ir/analysis/analysis.h"
 #include "jit/cuda/device_program.h"
 
 namespace lathe::jit {
