@@ -124,6 +124,11 @@ int64_t ulp_between(float a, float b) {
   return std::abs(place(a) - place(b));
 }
 
+// That of softmax is 0 below the normal numbers (docs/operators.md).
+float normal(std::string_view name, float v) {
+  return name == "exp2" && std::fabs(v) < std::numeric_limits<float>::min() ? 0 : v;
+}
+
 // Correctly rounded on both sides, or no arithmetic at all.
 bool is_exact(std::string_view name) {
   for (const char* of_library : {"exp", "exp2", "log", "tanh", "erf", "rsqrt", "normal_cdf", "sigmoid", "sin", "cos"}) {
@@ -147,7 +152,7 @@ class Comparison {
       int64_t most = 0;
       size_t at = 0;
       for (size_t i = 0; i < want->size(); ++i) {
-        const int64_t ulp = ulp_between((*want)[i], (*got)[i]);
+        const int64_t ulp = ulp_between(normal(row.name, (*want)[i]), normal(row.name, (*got)[i]));
         if (ulp > most) at = i;
         most = std::max(most, ulp);
       }
