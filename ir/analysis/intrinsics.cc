@@ -245,9 +245,11 @@ class Matcher {
     const Buffer* b = from->op == Op::k_load ? kernel_.find_buffer(from->name) : nullptr;
     const std::optional<size_t> d =
         b == nullptr || scope == site_.scopes.end() ? std::nullopt : dimension(from->args, at->name);
-    return d && b->dims[*d] && is_end(value->args[0]->args[1], b->dims[*d] - from->args[*d] + at, (*scope)->extent);
+    if (!d || !b->dims[*d]) return false;
+    Ranges ranges(kernel_);
+    enter_around(kernel_.body, *site_.scopes[0], ranges);
+    return is_end(value->args[0]->args[1], b->dims[*d] - from->args[*d] + at, (*scope)->extent, ranges);
   }
-
   std::string statement() {
     const Stmt &means = *pattern_.nest.statement, &is = *site_.statement;
     const Expr& value = row_.layout == IntrinsicLayout::kBox ? unfilled(is.value) : is.value;

@@ -325,14 +325,18 @@ class Writer {
     const DevicePlace& c = s.places[0];
     std::string all =
         fmt::format("{}, {} + {}", warps_++, p_.locals[static_cast<size_t>(c.index)].name, integer(c.offset));
-    for (size_t i = 0; i < 2; ++i) {
-      const DevicePlace& at = s.places[i + 1];
+    const size_t held = warp_op(s.warp).held();
+    for (size_t i = 1; i <= held; ++i) all += ", " + packed(s.places[i]);
+    std::vector<std::string> across;
+    for (size_t i = 0; i < s.tiles.size(); ++i) {
+      const DevicePlace& at = s.places[i + 1 + held];
       const DeviceTile& t = s.tiles[i];
+      across.push_back(t.across ? "1" : "0");
       const DeviceShared& in = p_.shared[static_cast<size_t>(at.index)];
       const int bytes = dtype_bytes(in.type);
       all += fmt::format(", lt_tile({} + {}, {}, {})", in.name, integer(at.offset), t.lines * bytes, t.panels * bytes);
     }
-    line("lt_{}_{}<{:d}, {:d}>({});", warp_op(s.warp).name, s.columns, s.tiles[0].across, s.tiles[1].across, all);
+    line("lt_{}_{}<{}>({});", warp_op(s.warp).name, s.columns, fmt::join(across, ", "), all);
   }
 
   void blocks(const std::string& condition, const DeviceStmt& s) {

@@ -35,13 +35,17 @@ std::string group_function(int columns) {
   }
   const int n = columns / 2;
   std::string out = fmt::format("#ifdef LT_WGMMA_{}\n", columns);
-  for (const char* type : {"bf16", "f16"})
+  for (const char* type : {"bf16", "f16"}) {
     out += fmt::format("LT_GROUP_PRODUCT({}, {}, \"{}\", \"%{}, %{}, p, 1, 1, %{}, %{}\"{})\n", columns, type,
                        registers, n, n + 1, n + 2, n + 3, sums);
+    out += fmt::format(
+        "LT_HELD_PRODUCT({}, {}, \"{}\", \"{{%{}, %{}, %{}, %{}}}, %{}, p, 1, 1, %{}\"{})\n", columns, type,
+        registers, n, n + 1, n + 2, n + 3, n + 4, n + 5, sums);
+  }
   return out + "#endif\n";
 }
 
-// The functions lt_wgmma_bf16_N and lt_wgmma_f16_N, of those N for which the text defines LT_WGMMA_N.
+// The functions lt_wgmma_TYPE_N and lt_wgmma_held_TYPE_N, of those N for which the text defines LT_WGMMA_N.
 std::string group_functions() {
   std::string out = kGroups;
   for (int columns = kColumns; columns <= kMostColumns; columns += kColumns) out += group_function(columns);

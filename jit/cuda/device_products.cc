@@ -5,6 +5,7 @@
 #include <set>
 #include <utility>
 
+#include "ir/core/text_form.h"
 #include "jit/cuda/device_waits.h"
 
 namespace lathe::jit {
@@ -146,7 +147,15 @@ class Checker {
     if (state.unfenced.count(s.places[0].index) != 0)
       return invalid("products: {} adds to {}, which no fence has handed over", warp_op(s.warp).name,
                      name_of(s.places[0]));
-    for (size_t i = 1; i < s.places.size(); ++i) {
+    const size_t held = warp_op(s.warp).held();
+    for (size_t i = 1; i <= held; ++i) {
+      const int factor = s.places[i].index;
+      if (state.unfenced.count(factor) != 0)
+        return invalid("products: {} reads {}, which no fence has handed over", warp_op(s.warp).name,
+                       name_of(s.places[i]));
+      state.open.insert(factor);
+    }
+    for (size_t i = 1 + held; i < s.places.size(); ++i) {
       const int factor = s.places[i].index;
       if (state.stored.count(factor) != 0 || state.handed.count(factor) != 0)
         return invalid("products: {} reads {}, which no fence and barrier have handed over", warp_op(s.warp).name,
@@ -171,10 +180,31 @@ Status check_group_form(const DeviceProgram& p, const DeviceStmt& s) {
   const WarpOpRow& row = warp_op(s.warp);
   if (p.threads % row.threads != 0)
     return invalid("warp: {} by {} threads, expected whole groups of four warps", row.name, p.threads);
-  if (s.places.size() != 3 || s.tiles.size() != 2)
-    return invalid("warp: {} has {} places and {} tiles, expected 3 and 2", row.name, s.places.size(), s.tiles.size());
+  const size_t factors = std::string_view(row.operands).size(), tiles = factors - row.held();
+  if (s.places.size() != 1 + factors || s.tiles.size() != tiles)
+    return invalid("warp: {} has {} places and {} tiles, expected {} and {}", row.name, s.places.size(), s.tiles.size(),
+                   1 + factors, tiles);
   if (s.columns < 8 || s.columns > kMostColumns || s.columns % 8 != 0)
     return invalid("warp: {} of {} columns, expected 8..{}, by 8", row.name, s.columns, kMostColumns);
+  return {};
+}
+
+Status check_group_tile(const DeviceProgram& p, const DeviceStmt& s, size_t tile, const ir::Ranges& ranges) {
+  constexpr int kRows = 64, kTerms = 16, kLine = kSwizzledLine / 2, kLines = 8;
+  const WarpOpRow& row = warp_op(s.warp);
+  const DevicePlace& at = s.places[1 + row.held() + tile];
+  const DeviceTile& t = s.tiles[tile];
+  const std::string& name = p.shared[static_cast<size_t>(at.index)].name;
+  // Lines begin where the hardware counts them from: at each eighth one, and terms in it by 16.
+  const ir::Expr in_lines = ir::simplify(ir::mod(at.offset, ir::Expr(kLine * kLines)), ranges);
+  const bool begins = t.across ? ir::is_const_int(in_lines, 0)
+                               : ir::proves_divisible(at.offset, kTerms, ranges) &&
+                                     ir::interval(in_lines, ranges).hi <= kLine - kTerms;
+  if (!begins || t.lines < kLine * kLines || t.lines % (kLine * kLines) != 0 || t.panels % (kLine * kLines) != 0)
+    return invalid("warp: {}[{}] is not where lines of a tile begin", name, print(at.offset));
+  const int64_t lines = tile == 0 && row.held() == 0 ? kRows : s.columns;
+  if (t.across ? (lines > kLine && t.panels <= 0) : t.panels != 0)
+    return invalid("warp: {} of {} has panels of {}", name, row.name, t.panels);
   return {};
 }
 

@@ -38,7 +38,7 @@ constexpr DeviceOpRow kOps[] = {
 
 constexpr WarpOpRow kWarpOps[] = {
 #define LATHE_WARP_OP(id, results, operands, type) {#id, results, operands, ir::DType::type, kWarpThreads},
-#define LATHE_WARPGROUP_OP(id, type) {#id, "f", "tt", ir::DType::type, kGroupThreads},
+#define LATHE_WARPGROUP_OP(id, factors, type) {#id, "f", factors, ir::DType::type, kGroupThreads},
 #include "jit/cuda/warp_ops.def"
 #undef LATHE_WARP_OP
 };
@@ -170,8 +170,9 @@ class Printer {
         case Kind::warp: {
           std::vector<std::string> all;
           for (const DevicePlace& at : s.places) all.push_back(place(at));
-          for (size_t i = 0; i < std::min(s.tiles.size(), all.size() - 1); ++i)
-            all[i + 1] += fmt::format(" {} {}", s.tiles[i].across ? "across" : "along", s.tiles[i].lines) +
+          const size_t held = warp_op(s.warp).goes_on() ? warp_op(s.warp).held() : 0;
+          for (size_t i = 0; i < s.tiles.size() && i + 1 + held < all.size(); ++i)
+            all[i + 1 + held] += fmt::format(" {} {}", s.tiles[i].across ? "across" : "along", s.tiles[i].lines) +
                           (s.tiles[i].panels == 0 ? "" : fmt::format(" {}", s.tiles[i].panels));
           if (s.columns > 0) all[0] += fmt::format(" x{}", s.columns);
           const size_t results = std::min(std::string_view(warp_op(s.warp).results).size(), all.size());

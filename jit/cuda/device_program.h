@@ -45,7 +45,7 @@ char value_kind(ir::DType type);
 
 enum class WarpOp : uint8_t {
 #define LATHE_WARP_OP(id, results, operands, type) k_##id,
-#define LATHE_WARPGROUP_OP(id, type) k_##id,
+#define LATHE_WARPGROUP_OP(id, factors, type) k_##id,
 #include "jit/cuda/warp_ops.def"
 #undef LATHE_WARP_OP
 };
@@ -56,6 +56,7 @@ struct WarpOpRow {
   int threads;                                             // a warp, or a group of four
   bool moves() const { return results[0] == 'h'; }         // elements as they are
   bool goes_on() const { return threads > kWarpThreads; }  // its threads do, and wait for the results later
+  size_t held() const { return operands[0] == 't' ? 0 : 4; }  // of those: registers of a thread that are its factor
 };
 const WarpOpRow& warp_op(WarpOp op);
 // Of an operation that updates a cell: which of its operands is what the cell holds.

@@ -236,7 +236,6 @@ class Verifier {
   // Of a group of warps.
   Status group(const DeviceStmt& s) {
     const WarpOpRow& row = warp_op(s.warp);
-    constexpr int kRows = 64, kTerms = 16, kLine = kSwizzledLine / 2, kLines = 8;
     if (apart_ > 0) return invalid("wait: {}, which not all threads reach", row.name);
     LATHE_RETURN_IF_ERROR(check_group_form(p_, s));
     for (const DevicePlace& at : s.places) LATHE_RETURN_IF_ERROR(place(at));
@@ -250,25 +249,25 @@ class Verifier {
     LATHE_RETURN_IF_ERROR(local(all));
     if (!stored_[static_cast<size_t>(sums.index)])
       return invalid("locals: {} is loaded before anything is stored to it", name_of(sums));
-    for (size_t i = 0; i < 2; ++i) {
-      const DevicePlace& at = s.places[i + 1];
-      const DeviceTile& t = s.tiles[i];
+    for (size_t i = 1; i <= row.held(); ++i) {
+      const DevicePlace& at = s.places[i];
+      if (at.space != Space::local || type_of(at) != row.type)
+        return invalid("warp: {} is no operand {} of {}", name_of(at), i, row.name);
+      all.places = {at};
+      all.lanes = 2;
+      LATHE_RETURN_IF_ERROR(local(all));
+      if (!stored_[static_cast<size_t>(at.index)])
+        return invalid("locals: {} is loaded before anything is stored to it", name_of(at));
+    }
+    for (size_t i = 0; i < s.tiles.size(); ++i) {
+      const DevicePlace& at = s.places[i + 1 + row.held()];
       if (at.space != Space::shared || type_of(at) != row.type)
         return invalid("warp: {} is no operand {} of {}", name_of(at), i + 1, row.name);
       const DeviceShared& in = p_.shared[static_cast<size_t>(at.index)];
       if (!in.swizzled) return invalid("warp: {}, a factor of {}, is not swizzled", in.name, row.name);
       if (!stored_shared_[static_cast<size_t>(at.index)])
         return invalid("shared: {} is loaded before anything is stored to it", in.name);
-      // Lines begin where the hardware counts them from: at each eighth one, and terms in it by 16.
-      const ir::Expr in_lines = ir::simplify(ir::mod(at.offset, ir::Expr(kLine * kLines)), copies_);
-      const bool begins = t.across ? ir::is_const_int(in_lines, 0)
-                                   : ir::proves_divisible(at.offset, kTerms, copies_) &&
-                                         ir::interval(in_lines, copies_).hi <= kLine - kTerms;
-      if (!begins || t.lines < kLine * kLines || t.lines % (kLine * kLines) != 0 || t.panels % (kLine * kLines) != 0)
-        return invalid("warp: {}[{}] is not where lines of a tile begin", in.name, print(at.offset));
-      const int64_t lines = i == 0 ? kRows : s.columns;
-      if (t.across ? (lines > kLine && t.panels <= 0) : t.panels != 0)
-        return invalid("warp: {} of {} has panels of {}", in.name, row.name, t.panels);
+      LATHE_RETURN_IF_ERROR(check_group_tile(p_, s, i, copies_));
     }
     return {};
   }

@@ -405,12 +405,13 @@ class Checker {
   // All threads of a group read its factors, until it has been waited for.
   Status group(const DeviceStmt& s, const Mask& mask, State& state) const {
     constexpr int64_t kRows = 64, kTerms = 16, kLines = 8;
-    for (size_t i = 1; i < s.places.size(); ++i) {
-      const DeviceTile& t = s.tiles[i - 1];
+    const size_t held = warp_op(s.warp).held();
+    for (size_t i = 1 + held; i < s.places.size(); ++i) {
+      const DeviceTile& t = s.tiles[i - 1 - held];
       const auto shared = static_cast<size_t>(s.places[i].index);
       const std::string& name = p_.shared[shared].name;
       const ThreadValues offset = names_.of(s.places[i].offset);
-      const int64_t lines = i == 1 ? kRows : s.columns;
+      const int64_t lines = i == 1 && held == 0 ? kRows : s.columns;
       const auto element_of = [&](int64_t line, int64_t term) {
         return t.across ? line / kLine * t.panels + line % kLine + term / kLines * t.lines + term % kLines * kLine
                         : line / kLines * t.lines + line % kLines * kLine + term;

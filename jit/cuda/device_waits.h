@@ -2,6 +2,7 @@
 // through it in step, sizes may be anything, and what each may touch of shared memory since the last barrier is kept
 // for every element.
 #pragma once
+#include "ir/analysis/analysis.h"
 #include "jit/cuda/device_program.h"
 
 namespace lathe::jit {
@@ -22,6 +23,9 @@ ir::Status check_roles(const DeviceProgram& program);
 
 // The form of a product of a group of warps, of an asynchronous copy and of a take, whose operands are there.
 ir::Status check_group_form(const DeviceProgram& program, const DeviceStmt& product);
+// Where one of its tiles begins.
+ir::Status check_group_tile(const DeviceProgram& program, const DeviceStmt& product, size_t tile,
+                            const ir::Ranges& ranges);
 ir::Status check_take_form(const DeviceProgram& program, const DeviceStmt& take);
 ir::Status check_copy_form(const DeviceProgram& program, const DeviceStmt& copy);
 

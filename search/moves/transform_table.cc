@@ -37,10 +37,11 @@ const std::vector<Transform>& transforms() {
        .apply = apply_widen_scope,
        .propose = propose_widen_scope},
       {.name = "pad_scope",
-       .args = "scope [size=size] [reads=last]",
+       .args = "scope [size=size] [reads=last|on]",
        .picture = "for n0 < ceildiv(N, 8): for n1 < min(8, N - 8*n0): t[8*n0 + n1] = e\n"
                   "  ->  for n0 < ceildiv(N, 8): for n1 < 8: t[8*n0 + n1] = e\n"
-                  "for n1 < E: t[n1] = x[n1]  ->  for n1 < 8: t[n1] = x[min(n1, E - 1)]   (reads=last)",
+                  "for n1 < E: t[n1] = x[n1]  ->  for n1 < 8: t[n1] = x[min(n1, E - 1)]   (reads=last)\n"
+                  "  ->  for n1 < 8: t[n1] = select(n1 < X, x[n1], 0)   (reads=on, of a dimension of X)",
        .numeric = kExact,
        .preconditions = {"nothing may read what further iterations write",
                          "further iterations may touch nothing outside of buffers",

@@ -232,6 +232,27 @@ static Stmt* copy_of_input(const Kernel& kernel, Stmt& scope) {
   return (*copied)->op == Op::k_load && is_input(kernel.find_buffer((*copied)->name)->place) ? s : nullptr;
 }
 
+// Further iterations copy what follows in the input, and 0 behind its end.
+static Status read_on(const Kernel& kernel, Stmt& copy, const ScopeSite& site, int64_t most) {
+  const std::string& i = site.scope().iter;
+  const Expr& from = copy.value;
+  size_t dim = 0;
+  while (from->op == Op::k_load && dim < from->args.size() && !uses(from->args[dim], i)) ++dim;
+  const bool one = from->op == Op::k_load && dim < from->args.size() &&
+                   std::none_of(from->args.begin() + static_cast<std::ptrdiff_t>(dim) + 1, from->args.end(),
+                                [&](const Expr& e) { return uses(e, i); });
+  const Expr base = one ? simplify(from->args[dim] - iter(i)) : Expr();
+  if (!one || uses(base, i)) return invalid("expected `{}` to copy neighbours along one dimension", i);
+  const Expr& size = kernel.find_buffer(from->name)->dims[dim];
+  Ranges ranges = ranges_at(kernel, site.outer);
+  const Expr rest = simplify(size - base, ranges);
+  if (surely_le(Expr(most), rest, ranges)) return {};
+  const DType type = from->type;
+  const Expr zero = is_float(type) ? const_float(0, type) : const_int(0, type);
+  copy.value = select(make(Op::k_lt, {iter(i), rest}), from, zero);
+  return {};
+}
+
 Status apply_pad_scope(TransformResult& result, const Move& move, const TransformParams& params) {
   Kernel& k = result.kernel;
   const Legality legality("pad_scope", params);
@@ -270,17 +291,20 @@ Status apply_pad_scope(TransformResult& result, const Move& move, const Transfor
   }
   LATHE_RETURN_IF_ERROR(legality.require(0, why.empty(), why));
   const auto reads = move.options.find("reads");
-  const bool last = reads != move.options.end();
-  if (last) {
-    if (reads->second != "last") return invalid("expected reads=last, got {}", reads->second);
+  const bool copies = reads != move.options.end(), on = copies && reads->second == "on";
+  if (copies) {
     Stmt* copy = copy_of_input(k, scope);
     if (copy == nullptr) return invalid("expected `{}` to copy an input and nothing else", scope.iter);
+    if (on) LATHE_RETURN_IF_ERROR(read_on(k, *copy, site, most));
+  }
+  if (copies && !on) {
+    Stmt* copy = copy_of_input(k, scope);
     LATHE_RETURN_IF_ERROR(legality.require(2, surely_le(Expr(1), scope.extent, ranges), print_extent(scope)));
     copy->value = substitute(copy->value, {{scope.iter, ir::min(iter(scope.iter), begin - Expr(1))}});
   }
   scope.extent = Expr(most);
   if (size != move.options.end()) grow(k, site);
-  why = outside(k, site, last);
+  why = outside(k, site, copies);
   LATHE_RETURN_IF_ERROR(legality.require(1, why.empty(), why));
   simplify_body(scope.body, ranges_at(k, site.path()));
   return {};
@@ -291,7 +315,7 @@ std::vector<Move> propose_pad_scope(const Kernel& kernel) {
   for (const std::string& scope : plain_scopes(kernel)) {
     if (is_const_int(find_scope(kernel, scope)->extent)) continue;
     out.push_back({"pad_scope", {scope}, {}, {}});
-    out.push_back({"pad_scope", {scope}, {{"reads", "last"}}, {}});
+    for (const char* reads : {"last", "on"}) out.push_back({"pad_scope", {scope}, {{"reads", reads}}, {}});
   }
   for (const std::string& scope : plain_scopes(kernel)) out.push_back({"pad_scope", {scope}, {{"size", "16"}}, {}});
   return out;

@@ -39,7 +39,14 @@ constexpr const char* kOptions[] = {"--std=c++17",
 constexpr const char* kSparing = "-Xptxas=--register-usage-level=0";
 
 constexpr int64_t kManyLocals = 64, kMostOfHalf = 104;  // about as many as leave room in 128 registers
-constexpr int kHalfOfThreads = 256;
+constexpr int kHalfOfThreads = 256, kMostTogether = 4;
+
+bool holds_factors(const std::vector<DeviceStmt>& list) {
+  return std::any_of(list.begin(), list.end(), [](const DeviceStmt& s) {
+    const bool held = s.kind == DeviceStmt::Kind::warp && warp_op(s.warp).goes_on() && warp_op(s.warp).held() > 0;
+    return held || holds_factors(s.body) || holds_factors(s.otherwise);
+  });
+}
 
 // Blocks that a multiprocessor should hold at once; more than 1 asks the compiler for as few registers as that takes,
 // which it may not manage without local memory.
@@ -47,7 +54,10 @@ int wanted_blocks(const DeviceProgram& program) {
   int64_t locals = 0;
   for (const DeviceLocal& l : program.locals) locals += l.registers();
   const bool half = program.threads == kHalfOfThreads && program.roles.fillers == 0;
-  return half && locals >= kManyLocals && locals <= kMostOfHalf ? 2 : 1;
+  if (half && locals >= kManyLocals && locals <= kMostOfHalf) return 2;
+  // Four warps whose next products need the results of those before: others multiply meanwhile.
+  if (program.threads != kGroupThreads || !holds_factors(program.body)) return 1;
+  return std::clamp(kMostShared / std::max(dynamic_shared(program), 1), 1, kMostTogether);
 }
 
 }  // namespace

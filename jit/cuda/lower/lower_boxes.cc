@@ -59,13 +59,27 @@ Status DeviceLowering::open_rings() {
   return {};
 }
 
-// n of a place n % S.
+// n of a place n % S. Behind a loop that reads one in each turn it is one of the next S numbers, whatever is left of
+// the index.
 Result<Expr> DeviceLowering::ring_number(const std::string& buffer, const Expr& place) const {
   const Expr& places = kernel_.find_buffer(buffer)->dims[0];
-  if (place->op == Op::k_mod && equal(place->args[1], places)) return going_on(place->args[0]);
+  const bool divided = place->op == Op::k_mod && equal(place->args[1], places);
+  if (turns_) {
+    const Expr further = (divided ? place->args[0] : place) - turns_;
+    return going_on(ir::simplify(turns_ + ir::mod(ir::simplify(further, ranges_), places), ranges_));
+  }
+  if (divided) return going_on(place->args[0]);
   const ir::Interval range = ir::interval(place, ranges_);
   if (range.lo >= 0 && range.hi < places->ival) return going_on(place);
   return unsupported("{} is no place of a ring of {} in {}", print(place), places->ival, buffer);
+}
+
+// Whether a loop reads from place to place of a ring.
+bool DeviceLowering::goes_round(const Stmt& loop) const {
+  const std::vector<ir::Access> all = ir::collect_accesses(loop.body);
+  return std::any_of(all.begin(), all.end(), [&](const ir::Access& a) {
+    return !a.write && plan_.boxed.count(a.buffer) != 0 && ir::uses(a.index[0], loop.iter);
+  });
 }
 
 DeviceStmt DeviceLowering::at_ring(Kind kind, const Expr& number) const {
@@ -77,10 +91,12 @@ DeviceStmt DeviceLowering::at_ring(Kind kind, const Expr& number) const {
   return out;
 }
 
-// Before the outermost statement in which places are read whose number nothing inside of it changes.
+// Before the outermost statement in which places are read whose number nothing inside of it changes, once in a list.
 Status DeviceLowering::await_boxes(const Stmt& s, List& to) {
   if (plan_.boxed.empty() || block_depth_ > 0 || s.kind != Stmt::Kind::scope || ir::copies_box(s)) return {};
-  std::vector<Expr> awaited;
+  // Where a loop may not run, what it reads may never be filled.
+  const bool may_not_run = s.mark == ir::Mark::none && ir::interval(s.extent, ranges_).lo < 1;
+  if (may_not_run) return {};
   for (const ir::Access& a : ir::collect_accesses(s.body, {&s})) {
     if (a.write || plan_.boxed.count(a.buffer) == 0) continue;
     const bool changes =
@@ -89,9 +105,9 @@ Status DeviceLowering::await_boxes(const Stmt& s, List& to) {
       return unsupported("threads of {} wait for boxes apart from others", s.iter);
     if (changes) continue;
     LATHE_ASSIGN(const Expr number, ring_number(a.buffer, a.index[0]));
-    if (std::any_of(awaited.begin(), awaited.end(), [&](const Expr& e) { return equal(e, number); })) continue;
+    if (std::any_of(awaited_.begin(), awaited_.end(), [&](const Expr& e) { return e && equal(e, number); })) continue;
     to.push_back(at_ring(Kind::await_ring, number));
-    awaited.push_back(number);
+    awaited_.push_back(number);
   }
   return {};
 }
@@ -116,6 +132,8 @@ Result<size_t> DeviceLowering::boxes(const std::vector<Stmt>& list, size_t first
     expect.bytes += copy.width * copy.lines * 2;
     if (part_ != Part::boxes) LATHE_RETURN_IF_ERROR(copied_by_threads(s, copy, threads, mapped.otherwise));
   }
+  // What threads store instead of boxes is handed over by what they wait for next.
+  std::fill(awaited_.begin(), awaited_.end(), Expr());
   one.integer = ir::make(Op::k_eq, {ir::iter("thread"), Expr(0)});
   one.body.insert(one.body.begin(), std::move(expect));
   mapped.otherwise.push_back(made(Kind::fence_shared));

@@ -38,6 +38,46 @@ void add_let(std::vector<DeviceStmt>& to, const std::string& name, const Expr& v
   to.push_back(std::move(s));
 }
 
+enum class Growth { none, up, unknown };
+
+// Of an extent, from one iteration to the next.
+Growth growth(const Expr& e, const std::string& iterator) {
+  if (!ir::uses(e, iterator)) return Growth::none;
+  const auto of = [&](size_t i) { return growth(e->args[i], iterator); };
+  const auto rises = [&](size_t i) { return of(i) == Growth::up; };
+  switch (e->op) {
+    case Op::k_iter:
+      return Growth::up;
+    case Op::k_add:
+    case Op::k_min:
+    case Op::k_max:
+      return of(0) != Growth::unknown && of(1) != Growth::unknown ? Growth::up : Growth::unknown;
+    case Op::k_sub:
+      return rises(0) && of(1) == Growth::none ? Growth::up : Growth::unknown;
+    case Op::k_mul:
+      for (size_t i : {0, 1}) {
+        if (rises(i) && ir::is_const_int(e->args[1 - i]) && e->args[1 - i]->ival > 0) return Growth::up;
+      }
+      return Growth::unknown;
+    case Op::k_floordiv:
+      return rises(0) && ir::is_const_int(e->args[1]) && e->args[1]->ival > 0 ? Growth::up : Growth::unknown;
+    default:
+      return Growth::unknown;
+  }
+}
+
+// Whether loops of threads run the longer the later an iteration of the grid is.
+bool takes_longer(const std::vector<Stmt>& body, const std::string& iterator) {
+  bool up = false, other = false;
+  ir::for_each_stmt(body, [&](const Stmt& s) {
+    if (s.kind != Stmt::Kind::scope || s.mark != Mark::none) return;
+    const Growth of = growth(s.extent, iterator);
+    up = up || of == Growth::up;
+    other = other || of == Growth::unknown;
+  });
+  return up && !other;
+}
+
 }  // namespace
 
 // Of each thread's share.
@@ -142,6 +182,7 @@ Result<DeviceProgram> DeviceLowering::run() {
     rank_ = inner->iter;
     out_.cluster = static_cast<int>(ir::kClusterBlocks);
   }
+  for (const std::string& i : grid.iters) grid.last_first.push_back(i != rank_ && takes_longer(inner->body, i));
   grid.persistent = inner->body.size() == 1 && inner->body[0].mark == Mark::persistent;
   if (grid.persistent) ranges_.enter(*(inner = &inner->body[0]));
   out_.threads = static_cast<int>(std::min<int64_t>(ir::block_threads(inner->body, ranges_), ir::kMaxBlockThreads + 1));
@@ -168,9 +209,11 @@ Result<DeviceProgram> DeviceLowering::run() {
 void DeviceLowering::iteration(const Grid& grid, const Expr& number, List& to) {
   Expr rest = number;
   for (size_t g = grid.iters.size(); g-- > 0;) {
-    const bool last = g == 0;
-    add_let(to, grid.iters[g], last ? rest : ir::mod(rest, grid.along[g]));
-    if (last) break;
+    const bool outermost = g == 0;
+    const Expr at = outermost ? rest : ir::mod(rest, grid.along[g]);
+    // No block has a number below 0, which is not known of the outermost one.
+    add_let(to, grid.iters[g], grid.last_first[g] ? ir::max(grid.along[g] - Expr(1) - at, Expr(0)) : at);
+    if (outermost) break;
     const std::string name = fmt::format("b{}", g);
     add_let(to, name, ir::floordiv(rest, grid.along[g]));
     rest = ir::iter(name);
@@ -180,6 +223,7 @@ void DeviceLowering::iteration(const Grid& grid, const Expr& number, List& to) {
 Status DeviceLowering::body(const std::vector<Stmt>& list, int64_t threads, List& to) {
   const auto outside = known_;  // what is made in a list ends with it
   const auto taken = taken_;
+  const size_t awaited = awaited_.size();
   const bool waits = std::any_of(list.begin(), list.end(), [&](const Stmt& s) {
     return plan_.waits.count(&s) != 0 || plan_.barrier_before.count(&s) != 0;
   });
@@ -202,6 +246,7 @@ Status DeviceLowering::body(const std::vector<Stmt>& list, int64_t threads, List
   }
   known_ = outside;
   taken_ = taken;
+  awaited_.resize(awaited);
   return status;
 }
 
@@ -370,6 +415,7 @@ Status DeviceLowering::loop(const Stmt& s, int64_t threads, List& to) {
       loop.body.push_back(std::move(when));
     }
   }
+  if (goes_round(s)) turns_ = s.extent;
   const Expr turns = loop.integer;
   to.push_back(std::move(loop));
   const bool more = part_ == Part::reads && plan_.counts && plan_.role_loops.back() == &s;  // come by places later

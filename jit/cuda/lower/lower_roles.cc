@@ -67,6 +67,7 @@ void DeviceLowering::count(List& to, int64_t more) {
 
 // What some threads do, of one iteration of the grid or of every one that is the block's.
 Status DeviceLowering::part(const std::vector<Stmt>& list, const Grid& grid, int64_t threads, List& to) {
+  turns_ = {};
   if (plan_.counts) count(to, 0);
   if (!grid.persistent) return body(list, threads, to);
   const Expr block = ir::iter("block"), blocks = ir::iter("blocks");

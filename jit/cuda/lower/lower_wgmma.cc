@@ -1,5 +1,5 @@
 // What four warps do together while they go on: a @tensor scope of a row of warp_ops.def for groups of warps. Its
-// factors lie in swizzled shared memory; how, the layout of their buffers says.
+// factors lie in swizzled shared memory; how, the layout of their buffers says. The first one may be in registers.
 #include "ir/core/text_form.h"
 #include "jit/cuda/lower/lowering.h"
 
@@ -76,7 +76,14 @@ Status DeviceLowering::warpgroup(const Stmt& s, DeviceStmt out, List& to) {
     const bool of_rows = std::any_of(e.args.begin(), e.args.end(), [&](const Expr& x) { return ir::uses(x, m); });
     (of_rows ? a : b) = &e;
   });
+  const bool held = warp_op(out.warp).held() > 0;
+  for (int64_t q = 0; held && q < 4; ++q) {
+    const std::vector<std::pair<std::string, Expr>> at = {{m, Expr(q % 2 * 8)}, {k, Expr(q / 2 * 8)}};
+    LATHE_ASSIGN(DevicePlace place, element(a->name, a->args, at));
+    out.places.push_back(std::move(place));
+  }
   for (const ir::ExprNode* factor : {a, b}) {
+    if (held && factor == a) continue;
     if (place_of_.at(factor->name).space != DevicePlace::Space::shared)
       return unsupported("{} of {} is not in shared memory", factor->name, s.intrinsic);
     const std::string& line = factor == a ? m : n;

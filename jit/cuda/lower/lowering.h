@@ -61,12 +61,14 @@ class DeviceLowering {
   // What the hardware copies (lower_boxes.cc).
   ir::Status open_rings();
   ir::Result<ir::Expr> ring_number(const std::string& buffer, const ir::Expr& place) const;
+  bool goes_round(const ir::Stmt& loop) const;
   DeviceStmt at_ring(DeviceStmt::Kind kind, const ir::Expr& number) const;
   // What is done by some threads alone (lower_roles.cc).
   enum class Part : uint8_t { all, boxes, copies, reads };
   struct Grid {
     std::vector<std::string> iters;  // the outermost first
     std::vector<ir::Expr> along;     // blocks
+    std::vector<bool> last_first;    // whether the last iterations come first, since these take longest
     ir::Expr inside;                 // which of them do something; null: all
     bool persistent = false;
   };
@@ -176,6 +178,8 @@ class DeviceLowering {
   bool open_ = false, on_their_way_ = false;  // copies that no group has; that nothing has waited for
   int block_depth_ = 0;
   Part part_ = Part::all;
+  std::vector<ir::Expr> awaited_;     // numbers of places of rings, in the lists around
+  ir::Expr turns_;                    // of the loop that has read places of rings; null: none yet
   std::string rank_;                  // which block of the cluster it is
   std::set<std::string> copied_;      // registers that hold elements of inputs as they are
   bool tensor_ = false;               // warps compute together: elements of 2 bytes lie as they are

@@ -23,7 +23,7 @@ using Space = DevicePlace::Space;
 using List = std::vector<DeviceStmt>;
 
 struct State {
-  std::set<int> sums;   // locals whose products are on their way
+  std::set<int> sums;   // locals whose products are on their way, and those that these read
   bool stored = false;  // to factors, since the last fence
   ir::Expr awaited;     // the place of the ring that the latest of them read
   bool operator==(const State& o) const { return sums == o.sums && stored == o.stored; }
@@ -74,8 +74,9 @@ class Placer {
                          [&](const DeviceStmt& inner) { return inner.kind == Kind::let || goes_with(inner, state); });
     }
     return state.sums == std::set<int>{batch.places[0].index} &&
-           std::all_of(batch.places.begin() + 1, batch.places.end(),
-                       [&](const DevicePlace& at) { return p_.shared[static_cast<size_t>(at.index)].ring >= 0; });
+           std::all_of(batch.places.begin() + 1, batch.places.end(), [&](const DevicePlace& at) {
+             return at.space == Space::shared && p_.shared[static_cast<size_t>(at.index)].ring >= 0;
+           });
   }
 
   static ir::Expr number_of(const ir::Expr& place) { return place->op == ir::Op::k_mod ? place->args[0] : place; }
@@ -154,7 +155,9 @@ class Placer {
   }
 
   static void sums_of(const DeviceStmt& s, State& state) {
-    if (begins(s)) state.sums.insert(s.places[0].index);
+    for (const DevicePlace& at : s.places) {
+      if (begins(s) && at.space == Space::local) state.sums.insert(at.index);
+    }
     for (const DeviceStmt& inner : s.body) sums_of(inner, state);
   }
 

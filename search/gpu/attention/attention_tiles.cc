@@ -13,7 +13,8 @@ using namespace ir;  // NOLINT: this file is all IR
 
 namespace {
 
-constexpr int64_t kSquare = 16;
+constexpr int64_t kSquare = 16, kGroupRows = 64;
+constexpr int kHopper = 90;  // compute capability
 constexpr int64_t kMostThreadRegisters = 248;
 constexpr int64_t kLeastPart = 256, kMostParts = 1024;  // keys of a part, and parts of a row
 constexpr double kMemoryBytes = 2500;                   // in a cycle of the GPU
@@ -21,6 +22,7 @@ constexpr double kLaunch = 2500;                        // from the end of one l
 
 int64_t registers(const AttentionTile& t, int64_t depth, int64_t columns, bool masked) {
   const int64_t queries = keeps_queries(depth) ? depth / 4 : 8, weights = t.keys / 4 * (t.split ? 3 : 1);
+  if (t.groups) return columns / 2 + queries + t.keys / 2 + weights + (masked ? t.keys / 2 : 0) + 24;
   return columns / 2 + queries + t.keys * 3 / 4 + weights + std::min<int64_t>(columns / 4, 32) +
          (masked ? t.keys / 2 : 0) + 40;
 }
@@ -85,7 +87,7 @@ double idle_cycles(const AttentionTile& t, const Work& w, const GpuTarget& gpu, 
 }
 
 double cycles(const AttentionTile& t, const Work& w, const GpuTarget& gpu) {
-  constexpr double kProducts = 1024, kSharedCycle = 128, kIssue = 4;  // of a multiprocessor in a cycle
+  constexpr double kProducts = 1024, kGroupProducts = 2048, kSharedCycle = 128, kIssue = 4;  // in a cycle
   const double element = t.split ? 20 : 12;                           // instructions for a score
   const double sums = static_cast<double>(w.columns) * (t.split ? 3 : 1), factors = static_cast<double>(w.depth) + sums;
   const auto keys = static_cast<double>(t.keys), rows = static_cast<double>(t.rows),
@@ -93,9 +95,12 @@ double cycles(const AttentionTile& t, const Work& w, const GpuTarget& gpu) {
   // What makes numbers of bytes.
   constexpr double kMade = 2.5;  // instructions of a thread for each
   const double made = w.element < 2 ? keys * line * kMade / 32 / kIssue : 0;
-  const double products = rows * keys * factors / kProducts, shared = (warps + 1) * keys * line * 2 / kSharedCycle;
-  const double of_warp = keys * factors / 128 + keys * line / 256 + keys / 2 * element +
-                         static_cast<double>(w.columns) / 2 + keys * line / 8 / rows * 2;
+  // Those who read a block of keys out of shared memory, and what brings it there.
+  const double readers = (t.groups ? rows / kGroupRows : warps) + 1;
+  const double products = rows * keys * factors / (t.groups ? kGroupProducts : kProducts),
+               shared = readers * keys * line * 2 / kSharedCycle;
+  const double copied = keys * factors / 128 + keys * line / 256 + keys * line / 8 / rows * 2;  // and multiplied
+  const double of_warp = keys / 2 * element + static_cast<double>(w.columns) / 2 + (t.groups ? 0 : copied);
   const auto all_rows = static_cast<int64_t>(w.rows), all_heads = static_cast<int64_t>(w.heads);
   const int64_t all_keys = static_cast<int64_t>(w.keys) + (w.moves && !t.heads ? std::min(t.rows, all_rows) : 0),
                 part = t.part > 0 ? std::min(t.part, all_keys) : all_keys, parts = ceil_div(all_keys, part);
@@ -110,7 +115,8 @@ double cycles(const AttentionTile& t, const Work& w, const GpuTarget& gpu) {
   work.stages = t.stages;
   work.step = std::max({products, shared, warps * of_warp / kIssue + made});
   work.rest = rows * line / 16;
-  work.chain = line / kSquare * 20 + 400;
+  // Products of a group wait for those before and for what is made of them.
+  work.chain = t.groups ? keys * factors / 16 + 400 : line / kSquare * 20 + 400;
   const double busy = busy_cycles(work, gpu);
   const double read = static_cast<double>(work.tiles * work.steps) * keys * line * w.element;
   return std::max({busy, w.bytes() / kMemoryBytes, read / kL2Bytes}) + kWorth * busy +
@@ -139,8 +145,12 @@ double cycles_without(const Work& w, const GpuTarget& gpu) {
   return out;
 }
 
-std::vector<AttentionTile> tiles_for(const Work& w, bool split) {
+// groups: whether those of four warps multiply.
+std::vector<AttentionTile> tiles_for(const Work& w, bool split, bool groups) {
   std::vector<AttentionTile> out;
+  for (const int64_t stages : {2, 3}) {
+    if (groups) out.push_back({kGroupRows, kGroupRows, stages, split, false, 0, true});
+  }
   for (const int64_t keys : {64, 32, 128}) {
     for (const int64_t stages : {2, 3, 1, 4}) {
       for (const int64_t rows : {128, 64, 32, 16}) {
@@ -170,7 +180,7 @@ Result<std::vector<AttentionTile>> attention_tiles_of(const GeneralKernel& gener
   const double without = cycles_without(work, target);
   std::vector<AttentionTile> tiles;
   std::vector<double> all;
-  for (const AttentionTile& tile : tiles_for(work, split)) {
+  for (const AttentionTile& tile : tiles_for(work, split, target.sm == kHopper)) {
     const bool fits = check_tile(tile, general.kernel, p).ok() &&
                       shared_bytes(tile, work.depth, work.columns) <= most_shared(target) &&
                       registers(tile, work.depth, work.columns, work.masked) <= kMostThreadRegisters;

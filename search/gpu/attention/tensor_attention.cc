@@ -19,6 +19,7 @@ constexpr int64_t kHalves = 8;  // elements of 2 bytes in an access of 16
 constexpr int64_t kSquare = 16, kColumns = 8, kLaneRows = 8, kLaneColumns = 2;
 constexpr int64_t kMostCopies = 4;  // of a thread, at a time
 constexpr int64_t kWarp = 32, kMergeThreads = 64, kClearThreads = 128;
+constexpr int64_t kGroupRows = 64, kPanel = 64;  // of four warps that multiply together; elements of a swizzled line
 
 // That of keys or of values, which multiplies what the statement updates.
 Expr load_of_scale(const Stmt& s) {
@@ -42,6 +43,7 @@ class Writer {
     if (t_.split) list_.knob("split", 1);
     if (t_.heads) list_.knob("heads", 1);
     if (t_.part > 0) list_.knob("part", t_.part);
+    if (t_.groups) list_.knob("groups", 1);
     if (bytes()) narrow();
     if (!t_.split) list_.move("round_to_{} {} {}", dtype_name(type()), p_.powered(), j2());
     if (ragged()) sequences();
@@ -67,6 +69,11 @@ class Writer {
     if (t_.part > 0) list_.move("parallelize_grid kpg");
     scores();
     sums();
+    if (t_.groups) {
+      lanes("q_f_0", {"q_f_1"}, "exact", true);
+      boxes();
+      return list_.finish();
+    }
     if (keeps_queries()) queries();
     copy("q_s", depth(), t_.rows);
     copy("k_s", depth(), t_.keys);
@@ -146,6 +153,13 @@ class Writer {
       list_.move("tile_scope {} {} tail=mask as ib,ir", i, t_.rows);
     }
     grid_.emplace_back("ib");
+    if (starts_longest()) {
+      for (size_t t = grid_.size() - 1; t-- > 0;) {
+        list_.move("swap_scopes {} ib", grid_[t]);
+        std::swap(grid_[t], grid_[t + 1]);
+      }
+      at_ = grid_.back();
+    }
     if (t_.part == 0) return;
     list_.move("split_scope ir after=0 as ir_m");
     for (size_t t = grid_.size(); t-- > 0;)  // copies of a sequence stand first in it
@@ -153,6 +167,12 @@ class Writer {
     list_.move("bound_scope kp as kpg,kpo");
     for (const char* inner : {"kpg", "kpo"}) list_.move("swap_scopes ir {}", inner);
     at_ = "kpo";
+  }
+
+  // Causally later tiles see more keys. Those of all heads come before the tiles before them, so that the last blocks
+  // of a launch are short.
+  bool starts_longest() const {
+    return !t_.heads && p_.copies.empty() && !ragged() && uses(p_.scores->extent, p_.row->iter);
   }
 
   // Blocks of keys, and what all queries of a tile do step by step.
@@ -167,7 +187,7 @@ class Writer {
 
   void stage() {
     if (keeps_queries()) list_.move("create_temporary q q_f at={} mode=stage", at_);
-    list_.move("create_temporary q q_s at={} mode=stage", at_);
+    if (!t_.groups) list_.move("create_temporary q q_s at={} mode=stage", at_);
     if (mask_) list_.move("create_temporary {} mask_f at={} mode=stage", mask_->name, b_);
     list_.move("create_temporary {} k_s at={} mode=stage", copied(load_of_keys(p_)), b_);
     list_.move("create_temporary {} v_s at={} mode=stage", copied(load_of_values(p_)), b_);
@@ -181,18 +201,23 @@ class Writer {
     if (mask_) of_block.emplace_back("mask_f");
     if (bytes()) of_block.insert(of_block.end(), {"ks_f", "vs_f"});
     if (!ragged()) {  // in a grid they are there already
-      list_.move("move_to_stack q_s {}", at_);
+      if (!t_.groups) list_.move("move_to_stack q_s {}", at_);
       for (const std::string& name : of_block) list_.move("move_to_stack {} {}", name, b_);
     }
     for (const std::string& t : grid_) {
       if (!ragged() || t != p_.heads.front()->iter) list_.move("parallelize_grid {}", t);
     }
-    list_.move("move_to_shared q_s {}", at_);
+    if (!t_.groups) list_.move("move_to_shared q_s {}", at_);
     list_.move("move_to_shared k_s {}", b_);
     list_.move("move_to_shared v_s {}", b_);
     if (bytes()) list_.move("move_to_shared ks_f {}", b_);
     if (bytes()) list_.move("move_to_shared vs_f {}", b_);
     if (mask_) list_.move("move_to_{} mask_f {}", mask_has_rows() ? "register" : "shared", b_);
+    if (t_.groups) {
+      panels("k_s", depth());
+      panels("v_s", columns());
+      return;
+    }
     // Eight lines lie in different banks.
     for (const auto& [name, line] : {std::pair{"q_s", depth()}, {"k_s", depth()}, {"v_s", columns()}}) {
       if (line / kHalves % 2 == 0) list_.move("repeat_padding {} 1 {}", name, kHalves);
@@ -215,7 +240,7 @@ class Writer {
     list_.move("swap_ops irb 0");
     list_.move("split_scope irb after=0 as irs");
     for (const std::string& name : {p_.products(), p_.powered()}) list_.move("move_to_register {} {}", name, b_);
-    for (const char* copy : {"k_s_0", "v_s_0"}) pad_scope(copy, " reads=last");
+    for (const char* copy : {"k_s_0", "v_s_0"}) pad_scope(copy, t_.groups ? " reads=on" : " reads=last");
     if (mask_) pad_scope(mask_has_rows() ? "mask_f_1" : "mask_f_0", " reads=last");
     for (const char* scales : {"ks_f_0", "vs_f_0"}) {
       if (bytes()) pad_scope(scales, " reads=last");
@@ -254,7 +279,7 @@ class Writer {
     const std::string size = t_.heads ? fmt::format(" size={}", t_.rows) : "";
     if (t_.heads) pad_scope("q_s_0", size + " reads=last");
     if (mask_ && mask_has_rows()) pad_scope("mask_f_0", size + " reads=last");
-    if (keeps_queries()) pad_scope("q_f_0", size);
+    if (keeps_queries()) pad_scope("q_f_0", t_.groups ? " reads=last" : size);
     for (const char* rows : {"ir", "irb", "irk", "irs", "irv"}) pad_scope(rows, size);
   }
   // Where sizes are known, tiles may be whole already. how: with a size, there may be more iterations than these.
@@ -272,7 +297,9 @@ class Writer {
   // copies: of the last element, perhaps, which no vector of neighbours is.
   // for rows: {..; for columns}  ->  for warps: for rows and lanes: {..; for lanes: for columns}
   void lanes(const std::string& rows, const std::vector<std::string>& inner, const char* tail, bool copies = false) {
-    list_.move("tile_scope {0} {1} tail={2} as {0}w,{0}r", rows, kSquare, tail);
+    const bool groups = t_.groups && t_.rows > kGroupRows;
+    if (groups) list_.move("tile_scope {0} {1} tail={2} as {0}g,{0}h", rows, kGroupRows, tail);
+    list_.move("tile_scope {0}{3} {1} tail={2} as {0}w,{0}r", rows, kSquare, tail, groups ? "h" : "");
     list_.move("tile_scope {0}r {1} tail={2} as {0}q,{0}l", rows, kLaneRows, tail);
     for (const std::string& c : inner) {
       list_.move("tile_scope {0} {1} tail=exact as {0}q,{0}s", c, kColumns);
@@ -280,6 +307,7 @@ class Writer {
       list_.move("swap_scopes {0}q {0}l", c);
     }
     if (rows == "ire") list_.move("move_to_register {} {}_eq", p_.sums(), n());
+    if (groups) list_.move("parallelize_block {}g", rows);
     list_.move("parallelize_block {}w", rows);
     list_.move("unroll_scope {}q", rows);
     list_.move("parallelize_block {}l", rows);
@@ -301,6 +329,29 @@ class Writer {
     list_.move("swap_scopes {} {}", rt, cq);
     for (const std::string& outer : {ct, rt}) list_.move("swap_scopes {} {}", outer, tt);
   }
+  // The same by four warps, of all columns at once, the second factor out of shared memory.
+  //   for rows: for columns: for terms  ->  for groups: for 16 terms: a product
+  void group_product(const std::string& rows, const std::string& columns, const std::string& terms) {
+    list_.move("tile_scope {0} {1} tail=exact as {0}w,{0}t", rows, kGroupRows);
+    list_.move("tile_scope {0} {1} tail=exact as {0}k,{0}t", terms, kSquare);
+    const std::string rw = rows + "w", rt = rows + "t", tk = terms + "k", tt = terms + "t";
+    list_.sort({rw, rt, columns, tk, tt}, {rw, tk, tt, rt, columns});
+    list_.move("parallelize_block {}", rw);
+    list_.move("unroll_scope {}", tk);
+  }
+  // Lines of 64 neighbours: where there are more, a panel of them follows the other.
+  void panels(const std::string& buffer, int64_t line) {
+    if (line <= kPanel) return;
+    list_.move("tile_buffer {} 1 {}", buffer, kPanel);
+    list_.move("swap_dims {} 0 1", buffer);
+  }
+  // Keys and values of blocks, which the hardware copies.
+  void boxes() {
+    list_.move("pipeline {} after=1 stages={}", b_, t_.stages);
+    for (const char* step : {"_p", "_n"}) {
+      for (const char* copy : {"k_s_0", "v_s_0"}) list_.move("tensorize {}{} tma_2d", copy, step);
+    }
+  }
   void fragments(const std::string& from, const std::string& name, const std::string& at) {
     list_.move("create_temporary {} {} at={} mode=stage", from, name, at);
     list_.move("move_to_register {} {}", name, at);
@@ -310,9 +361,15 @@ class Writer {
     list_.move("unroll_scope {}q", columns);
     list_.move("unroll_scope {}k", terms);
   }
-  void multiply(const std::string& terms) { list_.move("tensorize {} mma_{}", terms, dtype_name(type())); }
+  void multiply(const std::string& terms) {
+    list_.move("tensorize {} {}_{}", terms, t_.groups ? "wgmma_held" : "mma", dtype_name(type()));
+  }
 
   void scores() {
+    if (t_.groups) {
+      group_product("irk", "jk", d());
+      return multiply(d() + "t");
+    }
     product("irk", "jk", d());
     fragments("k_s", "k_f", d() + "k");
     if (!keeps_queries()) fragments("q_s", "q_f", d() + "k");
@@ -324,10 +381,23 @@ class Writer {
     if (!keeps_queries()) list_.move("tensorize q_f_0 ldmatrix");
   }
   void sums() {
+    if (t_.groups) {
+      group_product("irv", n(), j2());
+      for (const std::string& p : weighted(n())) multiply(p);
+      return;
+    }
     product("irv", n(), j2());
     fragments("v_s", "v_f", j2() + "k");
-    // Products with the parts of a weight, one after another.
-    std::string terms = j2() + "t", rows = "irvt", columns = n() + "t";
+    mark_product("irv", n(), j2());
+    for (const std::string& p : weighted(n() + "t")) multiply(p);
+    list_.move("tile_scope v_f_1 {} tail=exact as v_f_1q,v_f_1i", kSquare);
+    list_.move("swap_scopes v_f_0 v_f_1q");
+    list_.move("unroll_scope v_f_1q");
+    list_.move("tensorize v_f_0 ldmatrix_trans");
+  }
+  // The scopes of products with the parts of a weight, one after another. columns: the innermost scope.
+  std::vector<std::string> weighted(std::string columns) {
+    std::string terms = j2() + "t", rows = "irvt";
     std::vector<std::string> products = {terms};
     for (size_t part = 1; part < parts_of_weights().size(); ++part) {
       for (std::string* scope : {&columns, &rows, &terms}) {
@@ -336,12 +406,7 @@ class Writer {
       }
       products.push_back(terms);
     }
-    mark_product("irv", n(), j2());
-    for (const std::string& p : products) multiply(p);
-    list_.move("tile_scope v_f_1 {} tail=exact as v_f_1q,v_f_1i", kSquare);
-    list_.move("swap_scopes v_f_0 v_f_1q");
-    list_.move("unroll_scope v_f_1q");
-    list_.move("tensorize v_f_0 ldmatrix_trans");
+    return products;
   }
   void queries() {
     list_.move("tile_scope q_f_0 {} tail=exact as q_f_0w,q_f_0i", kSquare);

@@ -17,6 +17,10 @@
 //
 // Weights are rounded to the type of the values: the numeric class bf16_dots. Or, where values are bf16, a weight is a
 // sum of three numbers of bf16, which have all its bits, and sums of values have three products for one.
+//
+// On GPUs of compute capability 9.0 groups of four warps may multiply together (wgmma): 64 queries each, which are in
+// registers from the start, as are weights; the hardware copies keys and values in boxes to a ring, out of which all of
+// a group's products read.
 #pragma once
 #include <cstdint>
 
@@ -32,7 +36,8 @@ struct AttentionTile {
   int64_t rows = 64, keys = 64, stages = 2;
   bool split = false;  // weights, into three numbers
   bool heads = false;  // rows are the heads that share keys, of one query
-  int64_t part = 0;    // keys of a part; 0: all. Only of heads
+  int64_t part = 0;     // keys of a part; 0: all. Only of heads
+  bool groups = false;  // of four warps, which multiply together (wgmma)
   int64_t threads() const { return rows / 16 * 32; }
 };
 // Of a block.

@@ -17,6 +17,7 @@ constexpr int64_t kStaticBytes = 48 * 1024, kMostBytes = 227 * 1024;  // of shar
 constexpr int64_t kHalves = 8;                                        // elements of 2 bytes in an access of 16
 constexpr int64_t kSquare = 16;
 constexpr int64_t kMostKept = 128;  // depth of queries that stay in registers
+constexpr int64_t kGroupRows = 64, kPanel = 64, kMostBox = 256, kRing = 8;
 
 }  // namespace
 
@@ -63,7 +64,28 @@ Result<AttentionParts> tensor_parts(const GeneralKernel& general) {
 }
 
 int64_t shared_bytes(const AttentionTile& t, int64_t depth, int64_t columns) {
+  if (t.groups) return t.stages * (2 * t.keys * (depth + columns) + kRing);
   return 2 * ((t.rows + t.stages * t.keys) * (depth + kHalves) + t.stages * t.keys * (columns + kHalves));
+}
+
+// Of groups of four warps.
+static Status check_groups(const AttentionTile& t, const Kernel& kernel, const AttentionParts& p) {
+  if (t.rows % kGroupRows != 0 || t.keys % kPanel != 0 || t.keys > kMostBox)
+    return invalid("{} queries and {} keys of groups, expected multiples of {}, at most {} keys", t.rows, t.keys,
+                   kGroupRows, kMostBox);
+  if (t.stages < 2) return invalid("{} stages of boxes, expected at least 2", t.stages);
+  if (t.heads) return invalid("tiles of heads in groups of four warps");
+  const int64_t depth = p.depth->extent->ival, columns = p.columns->extent->ival;
+  if (depth % kPanel != 0 || columns % kPanel != 0 || !search::keeps_queries(depth))
+    return unsupported("boxes of a depth of {} and of {} columns, expected whole lines of {}, a depth of at most {}",
+                       depth, columns, kPanel, kMostKept);
+  if (are_bytes(kernel)) return unsupported("boxes of bytes, which are made numbers on their way");
+  // A box goes on to the end of its tensor, whatever lies there.
+  bool read = false;
+  for_each_node(p.scores->extent, [&](const ExprNode& e) { read = read || e.op == Op::k_load; });
+  if (read || !p.clear.empty()) return unsupported("boxes of keys whose number is read");
+  if (!from_first(p)) return unsupported("boxes of the keys of a window");
+  return {};
 }
 
 static Status check_tile(const AttentionTile& t, int64_t depth, int64_t columns, bool bytes) {
@@ -87,6 +109,7 @@ static Status check_tile(const AttentionTile& t, int64_t depth, int64_t columns,
 
 Status check_tile(const AttentionTile& tile, const Kernel& kernel, const AttentionParts& p) {
   LATHE_RETURN_IF_ERROR(check_tile(tile, p.depth->extent->ival, p.columns->extent->ival, are_bytes(kernel)));
+  if (tile.groups) LATHE_RETURN_IF_ERROR(check_groups(tile, kernel, p));
   if (are_bytes(kernel) && tile.stages != 1)
     return unsupported("{} stages of keys of bytes, which are made numbers on their way", tile.stages);
   if (tile.split && kernel.find_buffer("q")->type != DType::bf16)

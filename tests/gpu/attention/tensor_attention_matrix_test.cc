@@ -51,6 +51,12 @@ class TensorAttentionMatrix : public CountedKernels<testing::TestWithParam<const
     const std::string what = to_text(made->schedule);
     const auto code = compiled(cut->leaves[ragged ? 1 : 0], target, what);
     if (!code) return;
+    if (t.groups) {
+      const int64_t panels = depth / 64 + columns / 64, group = 2 * (depth / 16 + t.keys / 16 * (t.split ? 3 : 1));
+      return expect_predicted(code->group_mma == group && code->box_copies == 2 * panels && code->mma == 0,
+                              fmt::format("{} products of {}, {} boxes of {}\n{}", code->group_mma, group,
+                                          code->box_copies, 2 * panels, what));
+    }
     // Of a block of keys, once more for the last blocks where there are stages; queries are read once, or with each.
     const int64_t bodies = t.stages > 1 ? 2 : 1, squares = t.keys / 16;
     const bool kept = depth <= 128;
@@ -116,6 +122,17 @@ TEST_P(TensorAttentionMatrix, OfUnequalSequences) {
                    {halves, {64, 64, 2}},
                    {window, {64, 64, 2}},
                    {bytes, {64, 32, 1}}});
+}
+TEST_P(TensorAttentionMatrix, OfGroups) {
+  if (ir::find_gpu_target(GetParam())->sm != 90) GTEST_SKIP() << "no groups of four warps";
+  const auto of = [](bool split, int64_t stages = 2) {
+    return search::AttentionTile{64, 64, stages, split, false, 0, true};
+  };
+  expect_compiled({{{"bf16", 32, 8, 128, 128}, of(false)},
+                   {{"bf16", 32, 8, 128, 128}, of(true)},
+                   {{"bf16", 32, 8, 64, 64}, of(false, 3)},
+                   {{"f16", 32, 8, 64, 128, false}, of(false)},
+                   {{"bf16", 32, 8, 128, 128, true, 0, false, false, AttentionText::Mask::queries}, of(false)}});
 }
 INSTANTIATE_TEST_SUITE_P(Gpu, TensorAttentionMatrix, testing::Values("a100", "l40s", "h200", "rtx5090"),
                          [](const auto& info) { return std::string(info.param); });

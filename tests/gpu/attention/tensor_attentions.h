@@ -27,6 +27,10 @@ inline search::AttentionTile of_heads(int64_t rows, int64_t keys, int64_t stages
                                       int64_t part = 0) {
   return {rows, keys, stages, split, true, part};
 }
+// Of groups of four warps.
+inline search::AttentionTile of_groups(int64_t rows, int64_t keys, int64_t stages, bool split = false) {
+  return {rows, keys, stages, split, false, 0, true};
+}
 inline search::GeneralKernel general_attention(const AttentionText& a) {
   return search::general_kernel(kernel_of(attention_text(a)));
 }

@@ -68,12 +68,14 @@ void BlockRun::start_product(int number, const GroupProduct& product) {
 // All threads of the group from `first` on have come.
 void BlockRun::begin(size_t first) {
   Group& group = group_runs_[first / kGroup];
-  Product made{{}, *threads_[first].product, {}};
+  Product made{{}, {}, *threads_[first].product, {}};
   for (size_t t = first; t < first + kGroup; ++t) {
     const GroupProduct& own = *threads_[t].product;
     if (own.a != made.of.a || own.b != made.of.b) fail("threads of a group name different tiles");
     if (!threads_[t].sums_handed) fail("thread " + std::to_string(t) + " did not hand over its sums");
     made.sums.push_back(own.sums);
+    made.held.emplace_back();
+    std::copy(std::begin(own.held), std::end(own.held), made.held.back().of);
   }
   t_pieces = &made.pieces;
   made.of.pieces(made.of.a, made.of.b,
@@ -90,7 +92,7 @@ void BlockRun::begin(size_t first) {
     ++reading_[piece];
   }
   if (!products_late_) {
-    made.of.compute(made.sums.data(), made.of.a, made.of.b);
+    compute(made, made.sums);
   } else {
     for (float* sums : made.sums) {
       const auto [known, begun] = group.true_sums.try_emplace(sums, sums, sums + made.of.count);
@@ -116,7 +118,11 @@ void BlockRun::finish(Group& group, const Product& product) {
     }
     places.push_back(group.true_sums.at(own).data());
   }
-  product.of.compute(places.data(), product.of.a, product.of.b);
+  compute(product, places);
+}
+
+void BlockRun::compute(const Product& product, const std::vector<float*>& sums) {
+  product.of.compute(sums.data(), &product.held[0].of, product.of.a, product.of.b);
 }
 
 void BlockRun::end_products(int number) {

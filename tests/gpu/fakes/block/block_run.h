@@ -23,7 +23,8 @@ struct GroupProduct {
   float* sums;
   int count;
   unsigned long long a, b;
-  void (*compute)(float* const* sums, unsigned long long a, unsigned long long b);
+  const unsigned* held[4];  // what the thread has of the first factor; null: it is a tile
+  void (*compute)(float* const* sums, const unsigned* const (*held)[4], unsigned long long a, unsigned long long b);
   void (*pieces)(unsigned long long a, unsigned long long b, void (*each)(const void*));
 };
 
@@ -134,7 +135,11 @@ class BlockRun {
   };
   // Of a group of four warps: products begun, each with the sums of its threads and what it reads.
   struct Product {
+    struct Held {
+      const unsigned* of[4];
+    };
     std::vector<float*> sums;
+    std::vector<Held> held;
     GroupProduct of;
     std::vector<uintptr_t> pieces;
   };
@@ -179,6 +184,7 @@ class BlockRun {
   void begin(size_t first);
   void arrive(Group& group, size_t groups);
   void finish(Group& group, const Product& product);
+  static void compute(const Product& product, const std::vector<float*>& sums);
   void note_stored(uintptr_t from, int bytes);
   bool in_shared(uintptr_t at) const;
   void fail(const std::string& why) {
