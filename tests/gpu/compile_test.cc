@@ -112,7 +112,7 @@ TEST(CompileService, AKernelThatSpillsIsCompiledSparingRegisters) {
 // Where the default is refused, the next Schedule by rank serves; with none left, the message is of the default.
 TEST(CompileService, WhereTheDefaultIsRefusedTheNextOneServes) {
   const auto ctx = gpu_context();
-  const auto graph = unary_graph(ctx.get(), "ceil", {range("N", 1, 4096)});
+  const auto graph = unary_graph(ctx.get(), "silu", {range("N", 1, 4096)});
   Planted planted;
   planted.state.faults = 2;  // of the default, also where registers are spared
   Owned<lathe_kernel> kernel;

@@ -1,4 +1,5 @@
-// Where addresses are aligned alike in all iterations of a loop, that is asked once before it, not for each access:
+// Where addresses are aligned alike in all iterations of a loop that brings elements to shared memory, that is asked
+// once before it, not for each access:
 //
 //   for i < 8 unrolled 8:                          if aligned x8 p0[0]:
 //     let t = thread % 16                            for i < 8 unrolled 8: let t ..; copy x8 ..

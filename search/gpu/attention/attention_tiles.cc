@@ -87,8 +87,8 @@ double idle_cycles(const AttentionTile& t, const Work& w, const GpuTarget& gpu, 
   return idle * kBlock / std::max(gpu.multiprocessors, 1);
 }
 
-// Of blocks of few rows, whose keys come from memory. As many as fit run at once, and the next ones when these are done.
-// Where they are few, the instructions of a step, one after another, take the time.
+// Of blocks of few rows, whose keys come from memory. As many as fit run at once, and the next ones when these are
+// done. Where they are few, the instructions of a step, one after another, take the time.
 struct Step {
   double bytes, instructions, turns;  // of a block; of a warp; of loads to registers, where nothing is copied ahead
 };

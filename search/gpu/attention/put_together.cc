@@ -29,8 +29,11 @@ void put_together(MoveList& list, const ir::Kernel& kernel, const AttentionParts
   }
   list.move("deal_scope {0} {1} as {0}t,{0}i", n, std::min(floor_pow2(p.columns->extent->ival), kMostThreads));
   list.move("move_to_register {}_all {}i", p.sums(), n);
-  const int64_t parts = (most_keys_seen(kernel, p) + part - 1) / part, at_once = std::min(floor_pow2(parts), kPartsAtOnce);
-  list.move("tile_scope kp_s {} tail=peel as kp_so,kp_su,kp_sr", at_once);
+  const int64_t parts = (most_keys_seen(kernel, p) + part - 1) / part;
+  const int64_t at_once = std::min(floor_pow2(parts), kPartsAtOnce);
+  // Where their number is known, none of these stands under a condition.
+  const bool known = list.is_constant("kp_s");
+  list.move("tile_scope kp_s {} tail={} as kp_so,kp_su{}", at_once, known ? "peel" : "mask", known ? ",kp_sr" : "");
   list.move("unroll_scope kp_su");
   list.move("parallelize_block {}t", n);
 }
