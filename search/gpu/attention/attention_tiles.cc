@@ -109,7 +109,7 @@ double waves(const TileWork& work, const Work& w, const Step& step, const GpuTar
     const auto many = static_cast<double>(blocks);
     const double latency = kStart + steps * std::max(alone, many * warps * step.instructions / kIssue);
     const double memory = many * static_cast<double>(processors) * steps * step.bytes * byte_cycles;
-    return std::max(memory, latency) + kHidden * latency;
+    return std::max(memory, latency) + kHidden * latency + kStart / 2;
   };
   return static_cast<double>(each / resident) * wave(resident) + wave(each % resident);
 }
