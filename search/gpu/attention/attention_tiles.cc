@@ -15,9 +15,9 @@ namespace {
 
 constexpr int64_t kSquare = 16;
 constexpr int64_t kMostThreadRegisters = 248;
-constexpr int64_t kLeastPart = 64, kMostParts = 1024;   // keys of a part, and parts of a row
-constexpr double kMemoryBytes = 2500;                   // in a cycle of the GPU
-constexpr double kLaunch = 2500;                        // from the end of one launch to the work of the next
+constexpr int64_t kLeastPart = 64, kMostParts = 1024;  // keys of a part, and parts of a row
+constexpr double kMemoryBytes = 2500;                  // in a cycle of the GPU
+constexpr double kLaunch = 2500;                       // from the end of one launch to the work of the next
 
 int64_t registers(const AttentionTile& t, int64_t depth, int64_t columns, bool masked) {
   const int64_t queries = keeps_queries(depth) ? depth / 4 : 8, weights = t.keys / 4 * (t.split ? 3 : 1);
@@ -35,6 +35,7 @@ struct Work {
   bool masked = false;                 // scores have a mask added to them
   double element = 2;                  // bytes of keys and values
   double sequences = 0, all_rows = 0;  // of unequal lengths; 0: their lengths are equal
+  int64_t page = 0;                    // keys of a page; 0: they are in no pages
   // Bytes of keys and values that are read once.
   double bytes() const {
     return heads / static_cast<double>(group) * keys * static_cast<double>(depth + columns) * element;
@@ -60,6 +61,7 @@ Work work_of(const Kernel& kernel, const AttentionParts& p, const SymbolValues& 
   w.moves = uses(p.scores->body[0].index.back(), p.row->iter);
   w.masked = static_cast<bool>(load_of_mask(kernel, p));
   w.group = heads_of_group(p);
+  w.page = page_of(p);
   w.most_keys = most_keys_seen(kernel, p);
   w.depth = p.depth->extent->ival;
   w.columns = p.columns->extent->ival;
@@ -93,9 +95,9 @@ struct Step {
   double bytes, instructions, turns;  // of a block; of a warp; of loads to registers, where nothing is copied ahead
 };
 double waves(const TileWork& work, const Work& w, const Step& step, const GpuTarget& gpu) {
-  constexpr double kEach = 3.2, kIssue = 3.3;  // cycles of an instruction of a warp alone; instructions in a cycle
+  constexpr double kEach = 3.2, kIssue = 3.3;       // cycles of an instruction of a warp alone; instructions in a cycle
   constexpr double kLatency = 1200, kStart = 2000;  // from a copy to its use; of a block
-  constexpr double kHidden = 0.1;                   // of cycles that are hidden behind memory
+  constexpr double kHidden = 0.05, kHiddenIssue = 0.2;  // of cycles that are hidden behind memory
   constexpr int64_t kMostBlocks = 32;
   const auto processors = std::max<int64_t>(gpu.multiprocessors, 1);
   const int64_t resident = std::min(resident_blocks(work, gpu), kMostBlocks), each = ceil_div(work.tiles, processors);
@@ -107,9 +109,10 @@ double waves(const TileWork& work, const Work& w, const Step& step, const GpuTar
   const auto wave = [&](int64_t blocks) {
     if (blocks == 0) return 0.0;
     const auto many = static_cast<double>(blocks);
-    const double latency = kStart + steps * std::max(alone, many * warps * step.instructions / kIssue);
+    const double issue = steps * many * warps * step.instructions / kIssue;
+    const double latency = kStart + std::max(steps * alone, issue);
     const double memory = many * static_cast<double>(processors) * steps * step.bytes * byte_cycles;
-    return std::max(memory, latency) + kHidden * latency + kStart / 2;
+    return std::max(memory, latency) + kHidden * latency + kHiddenIssue * issue + kStart / 2;
   };
   return static_cast<double>(each / resident) * wave(resident) + wave(each % resident);
 }
@@ -142,8 +145,11 @@ double cycles(const AttentionTile& t, const Work& w, const GpuTarget& gpu) {
   work.rest = rows * line / 16;
   work.chain = line / kSquare * 20 + 400;
   if (t.heads) {
-    constexpr double kAtOnce = 16;  // accesses of a thread to keys and values
-    const Step step = {keys * line * w.element, of_warp + made * kIssue / warps,
+    constexpr double kAtOnce = 16;   // accesses of a thread to keys and values
+    constexpr double kBeside = 150;  // instructions of a step, of however many keys
+    constexpr double kPages = 3.5;   // times as many where each key is looked for in its page
+    const double all = of_warp + made * kIssue / warps + kBeside;
+    const Step step = {keys * line * w.element, w.page > 0 && t.keys > w.page ? all * kPages : all,
                        std::ceil(keys * line / 8 / static_cast<double>(t.threads()) / kAtOnce)};
     return waves(work, w, step, gpu) + idle_cycles(t, w, gpu, work.tiles) + (t.part > 0 ? merge_cycles(w, parts) : 0);
   }
@@ -155,13 +161,14 @@ double cycles(const AttentionTile& t, const Work& w, const GpuTarget& gpu) {
 // Of blocks of 128 threads that do without them, for a query of each of some heads (attention_schedule.h), beside tiles
 // of queries, or of heads.
 double cycles_without(const Work& w, bool heads, const GpuTarget& gpu) {
-  constexpr double kProducts = 48, kSoftmax = 100;
+  constexpr double kProducts = 48, kSoftmax = 100, kPages = 2;
   constexpr int64_t kMostHeads = 8, kLeast = 256;  // at a time; of a part
   const int64_t rows = std::min(w.group, kMostHeads), keys = std::max<int64_t>(static_cast<int64_t>(w.keys), 1);
   const int64_t at_once = heads ? 32 : 64;
   const double line = static_cast<double>(w.depth + w.columns);
   double out = 0;
-  for (int64_t part = kLeast; out == 0 || part < 2 * keys; part *= 2) {
+  // Keys of unequal sequences are not divided.
+  for (int64_t part = w.sequences > 0 ? keys : kLeast; out == 0 || part < 2 * keys; part *= 2) {
     const int64_t own = std::min(part, keys), parts = ceil_div(keys, own);
     TileWork work;
     work.tiles = static_cast<int64_t>(w.heads * w.rows) / rows * parts;
@@ -169,19 +176,19 @@ double cycles_without(const Work& w, bool heads, const GpuTarget& gpu) {
     work.threads = work.registers = 128;
     work.shared = rows * (w.columns * 64 + at_once * 4);
     const auto step_keys = static_cast<double>(at_once);
-    double all = merge_cycles(w, parts);
+    double cycles = merge_cycles(w, parts);
     if (heads) {
       // Keys, and then values, come to registers.
-      const Step step = {step_keys * line * w.element,
-                         static_cast<double>(rows + 1) * step_keys * line / 128 + kSoftmax, 2};
-      all += waves(work, w, step, gpu);
+      const double all = static_cast<double>(rows + 1) * step_keys * line / 128 + kSoftmax;
+      const Step step = {step_keys * line * w.element, w.page > 0 ? all * kPages : all, 2};
+      cycles += waves(work, w, step, gpu);
     } else {
       work.step = static_cast<double>(rows) * step_keys * line / kProducts;
       work.chain = 400;
       const double busy = busy_cycles(work, gpu);
-      all += std::max(busy, w.bytes() / kMemoryBytes) + kWorth * busy;
+      cycles += std::max(busy, w.bytes() / kMemoryBytes) + kWorth * busy;
     }
-    if (out == 0 || all < out) out = all;
+    if (out == 0 || cycles < out) out = cycles;
   }
   return out;
 }

@@ -173,7 +173,8 @@ TEST(AttentionChoice, KnownSizesAreServed) {
   EXPECT_GE(on_tensor_cores, 16);
 }
 
-// A ring goes round: as many blocks of keys as there are would be loaded by one run of code, whose registers are spilled.
+// A ring goes round: as many blocks of keys as there are would be loaded by one run of code, whose registers are
+// spilled.
 TEST(AttentionChoice, RingsAreShorterThanTheKeys) {
   for (const int64_t keys : {17, 63, 64, 65, 82, 127, 129, 300}) {
     SCOPED_TRACE(keys);

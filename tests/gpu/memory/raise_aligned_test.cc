@@ -17,15 +17,20 @@ using ::testing::Not;
 // Rows of `columns` elements, four at a time, to shared memory and back in another order.
 std::string staged(const std::string& columns, const std::string& threads) {
   return "kernel staged(x: f32[M, 4, " + columns + "] in, y: f32[M, 4, " + columns +
-         "] out) family row where M in 0..100" + (columns == "N" ? ", N in 4..32" : "") + "\n"
+         "] out) family row where M in 0..100" + (columns == "N" ? ", N in 4..32" : "") +
+         "\n"
          "  s: f32[4, 32] shared\n"
          "  for b < M @grid:\n"
          "    for i < 4 @unroll:\n"
-         "      for t < " + threads + " @block:\n"
+         "      for t < " +
+         threads +
+         " @block:\n"
          "        for v < 4 @vector:\n"
          "          s[i, 4*t + v] = x[b, i, 4*t + v]\n"
          "    for i1 < 4:\n"
-         "      for t1 < " + threads + " @block:\n"
+         "      for t1 < " +
+         threads +
+         " @block:\n"
          "        for v1 < 4:\n"
          "          y[b, i1, 4*t1 + v1] = s[3 - i1, 4*t1 + v1]\n";
 }
