@@ -114,11 +114,11 @@ class Verifier {
     return aligned(s.places[0], s.lanes);
   }
 
-  // Of a parameter.
+  // Of a parameter: whole accesses beyond an address that was found aligned.
   Status aligned(const DevicePlace& at, int lanes) const {
     const bool known = std::any_of(aligned_.begin(), aligned_.end(), [&](const auto& a) {
       return a.second >= lanes && a.first.space == Space::param && a.first.index == at.index &&
-             equal(a.first.offset, at.offset);
+             ir::proves_divisible(at.offset - a.first.offset, std::min(lanes, lanes_at_once(type_of(at))), {});
     });
     return known ? Status()
                  : invalid("access: {} lanes of {}[{}] at once, and nothing says that they are aligned", lanes,

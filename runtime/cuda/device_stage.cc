@@ -17,6 +17,8 @@ using ir::Status;
 
 namespace {
 
+constexpr size_t kRungs = 4;  // Schedules, by rank, of which the first that compiles serves
+
 SymbolValues sizes_of(const search::GeneralKernel& general, const SymbolValues& dims) {
   SymbolValues sizes;
   for (const auto& [name, size] : general.sizes) sizes.emplace_back(name, ir::evaluate(size, dims).value_or(1));
@@ -49,25 +51,11 @@ Result<DevicePlan::Packing> plan_packing(const ir::Kernel& naive, const ir::Buff
   return out;
 }
 
-}  // namespace
-
-Result<std::vector<search::Scheduled>> rank_on_device(const ir::Kernel& naive, const SymbolValues& dims,
-                                                      const ir::GpuTarget& target, size_t most, uint32_t allowed) {
-  const search::GeneralKernel general = search::general_kernel(naive);
-  return search::device_candidates(general, sizes_of(general, dims), target, most, allowed);
-}
-
-Result<DevicePlan> plan_on_device(const ir::Kernel& naive, const SymbolValues& dims, const search::Schedule* schedule,
-                                  const ir::GpuTarget& target, DeviceCodes& codes, const DevicePolicy& policy) {
-  const search::GeneralKernel general = search::general_kernel(naive);
+// By that Schedule of the general Kernel.
+Result<DevicePlan> plan_of(const ir::Kernel& naive, const search::GeneralKernel& general, search::Scheduled scheduled,
+                           const ir::GpuTarget& target, DeviceCodes& codes, const DevicePolicy& policy) {
   DevicePlan plan;
-  if (schedule != nullptr) {
-    LATHE_ASSIGN(plan.scheduled, search::replay_on_device(general, *schedule));
-  } else {
-    LATHE_ASSIGN(std::vector<search::Scheduled> ranked,
-                 search::device_candidates(general, sizes_of(general, dims), target, 1, policy.allowed));
-    plan.scheduled = std::move(ranked.front());
-  }
+  plan.scheduled = std::move(scheduled);
   LATHE_RETURN_IF_ERROR(search::check_safe(general.kernel, plan.scheduled.kernel));
   LATHE_ASSIGN(const ir::LaunchKernel cut, search::cut_launches(plan.scheduled.kernel));
   for (int i = cut.kernel.num_params(); i < static_cast<int>(cut.kernel.buffers.size()); ++i) {
@@ -94,6 +82,39 @@ Result<DevicePlan> plan_on_device(const ir::Kernel& naive, const SymbolValues& d
     LATHE_ASSIGN(DevicePlan::Packing packing, plan_packing(naive, constant, target, codes, policy));
     plan.origin = std::max(plan.origin, packing.plan.origin);
     plan.packings.push_back(std::move(packing));
+  }
+  return plan;
+}
+
+}  // namespace
+
+Result<std::vector<search::Scheduled>> rank_on_device(const ir::Kernel& naive, const SymbolValues& dims,
+                                                      const ir::GpuTarget& target, size_t most, uint32_t allowed) {
+  const search::GeneralKernel general = search::general_kernel(naive);
+  return search::device_candidates(general, sizes_of(general, dims), target, most, allowed);
+}
+
+Result<DevicePlan> plan_on_device(const ir::Kernel& naive, const SymbolValues& dims, const search::Schedule* schedule,
+                                  const ir::GpuTarget& target, DeviceCodes& codes, const DevicePolicy& policy) {
+  const search::GeneralKernel general = search::general_kernel(naive);
+  if (schedule != nullptr) {
+    LATHE_ASSIGN(search::Scheduled scheduled, search::replay_on_device(general, *schedule));
+    return plan_of(naive, general, std::move(scheduled), target, codes, policy);
+  }
+  const auto rank = [&](size_t most) {
+    return search::device_candidates(general, sizes_of(general, dims), target, most, policy.allowed);
+  };
+  LATHE_ASSIGN(std::vector<search::Scheduled> ranked, rank(1));
+  Result<DevicePlan> plan = plan_of(naive, general, std::move(ranked.front()), target, codes, policy);
+  const auto refused = [](const Result<DevicePlan>& p) {
+    return !p.ok() && p.status().code() == ir::Code::kUNSUPPORTED;
+  };
+  // Where the compiler is there, and made of it what is refused.
+  if (!refused(plan) || !policy.compile || !codes.compiler(policy.driver).ok()) return plan;
+  LATHE_ASSIGN(ranked, rank(kRungs));
+  for (size_t i = 1; i < ranked.size(); ++i) {
+    Result<DevicePlan> next = plan_of(naive, general, std::move(ranked[i]), target, codes, policy);
+    if (!refused(next)) return next;
   }
   return plan;
 }

@@ -32,8 +32,9 @@ ir::Result<std::vector<search::Scheduled>> rank_on_device(const ir::Kernel& naiv
                                                           const ir::GpuTarget& target, size_t most,
                                                           uint32_t allowed = 0);
 
-// By that Schedule; null: the default. UNSUPPORTED: the Schedule does not apply, or there is no code for what comes of
-// it. MISS and others as of DeviceCodes::get().
+// By that Schedule; null: the default or, where its code is refused, as with registers that are spilled, the next one
+// by rank. UNSUPPORTED: the Schedule does not apply, or there is no code for what comes of it. MISS and others as of
+// DeviceCodes::get().
 ir::Result<DevicePlan> plan_on_device(const ir::Kernel& naive, const SymbolValues& dims,
                                       const search::Schedule* schedule, const ir::GpuTarget& target, DeviceCodes& codes,
                                       const DevicePolicy& policy);

@@ -29,16 +29,20 @@ struct TileWork {
   double chain = 0;           // cycles of a step's instructions that wait for each other
 };
 
-// Cycles that its multiprocessors are busy, or wait for memory where no other block is there to run meanwhile.
-inline double busy_cycles(const TileWork& w, const ir::GpuTarget& gpu) {
+// Blocks that a multiprocessor has room for at once.
+inline int64_t resident_blocks(const TileWork& w, const ir::GpuTarget& gpu) {
   constexpr int64_t kResidentThreads = 2048,
                     kReserved = 1024;  // bytes of shared memory that a block takes beside its own
-  constexpr double kLatency = 700;     // from a load of a tile to its first use
+  return std::max<int64_t>(1, std::min({kResidentThreads / w.threads, kRegisters / (w.registers * w.threads),
+                                        (most_shared(gpu) + kReserved) / (w.shared + kReserved)}));
+}
+
+// Cycles that its multiprocessors are busy, or wait for memory where no other block is there to run meanwhile.
+inline double busy_cycles(const TileWork& w, const ir::GpuTarget& gpu) {
+  constexpr double kLatency = 700;  // from a load of a tile to its first use
   const double waves = static_cast<double>(w.tiles) / std::max(gpu.multiprocessors, 1);
   const double busy = waves >= 1 ? static_cast<double>(ceil_div(w.tiles, std::max(gpu.multiprocessors, 1))) : 1;
-  const auto resident = static_cast<double>(
-      std::max<int64_t>(1, std::min({kResidentThreads / w.threads, kRegisters / (w.registers * w.threads),
-                                     (most_shared(gpu) + kReserved) / (w.shared + kReserved)})));
+  const auto resident = static_cast<double>(resident_blocks(w, gpu));
   const double together = std::max(1.0, std::min(resident, waves)), steps = static_cast<double>(w.steps);
   const double arrives = w.stages == 1 ? kLatency + w.step : kLatency / static_cast<double>(w.stages - 1);
   const double waiting = busy / together * steps * std::max({arrives, w.step + w.meeting, w.chain + w.meeting});

@@ -13,6 +13,7 @@
 #include "jit/cuda/lower/guards.h"
 #include "jit/cuda/lower/lowering.h"
 #include "jit/cuda/lower/product_waits.h"
+#include "jit/cuda/lower/raise_aligned.h"
 #include "jit/cuda/lower/taken_sizes.h"
 
 namespace lathe::jit {
@@ -472,6 +473,7 @@ Result<DeviceProgram> lower_device(const ir::Leaf& leaf) {
   LATHE_ASSIGN(const ThreadPlan plan, plan_threads(sizes.kernel));
   LATHE_ASSIGN(DeviceProgram out, DeviceLowering(sizes.kernel, plan, std::move(along)).run());
   bring_in(sizes, out);
+  raise_aligned(out);
   LATHE_RETURN_IF_ERROR(verify(out).with_context("device program"));
   return out;
 }

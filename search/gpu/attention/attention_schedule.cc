@@ -6,6 +6,7 @@
 
 #include "ir/analysis/analysis.h"
 #include "search/attention/parts.h"
+#include "search/gpu/attention/put_together.h"
 #include "search/gpu/move_list.h"
 #include "search/gpu/vector_width.h"
 
@@ -84,7 +85,11 @@ class Writer {
     softmax();
     sums(columns);
     results();
-    if (part_ > 0) put_together();
+    if (part_ > 0) {
+      std::vector<std::string> scopes = around();
+      std::reverse(scopes.begin(), scopes.end());
+      put_together(list_, kernel_, p_, scopes, scopes.back(), part_);
+    }
     return list_.finish();
   }
 
@@ -339,22 +344,6 @@ class Writer {
     if (several()) return;
     for (const std::string& name : {p_.maximum() + "_old", p_.total()})
       list_.move("move_to_register {} {}", name, row_);
-  }
-
-  // The second launch: a query's parts.
-  void put_together() {
-    const std::string row = around().front() + "_m", n = p_.columns->iter + "_m";
-    const std::vector<std::string> scopes = around();
-    for (size_t t = scopes.size(); t-- > 0;) list_.move("parallelize_grid {}_m", scopes[t]);
-    for (const std::string& name : {p_.maximum() + "_all", p_.total() + "_all", p_.inverse()})
-      list_.move("move_to_register {} {}", name, row);
-    for (const char* parts : {"kp_m", "kp_w"}) {
-      list_.move("tile_scope {0} {1} tail=mask as {0}i,{0}t", parts, kWarp);
-      list_.move("parallelize_block {}t", parts);
-    }
-    list_.move("deal_scope {0} {1} as {0}t,{0}i", n, threads_along(*p_.columns));
-    list_.move("move_to_register {}_all {}i", p_.sums(), n);
-    list_.move("parallelize_block {}t", n);
   }
 
   const AttentionParts& p_;

@@ -16,9 +16,9 @@ namespace {
 constexpr int64_t kSquare = 16, kGroupRows = 64;
 constexpr int kHopper = 90;  // compute capability
 constexpr int64_t kMostThreadRegisters = 248;
-constexpr int64_t kLeastPart = 256, kMostParts = 1024;  // keys of a part, and parts of a row
-constexpr double kMemoryBytes = 2500;                   // in a cycle of the GPU
-constexpr double kLaunch = 2500;                        // from the end of one launch to the work of the next
+constexpr int64_t kLeastPart = 64, kMostParts = 1024;  // keys of a part, and parts of a row
+constexpr double kMemoryBytes = 2500;                  // in a cycle of the GPU
+constexpr double kLaunch = 2500;                       // from the end of one launch to the work of the next
 
 int64_t registers(const AttentionTile& t, int64_t depth, int64_t columns, bool masked) {
   const int64_t queries = keeps_queries(depth) ? depth / 4 : 8, weights = t.keys / 4 * (t.split ? 3 : 1);
@@ -37,6 +37,7 @@ struct Work {
   bool masked = false;                 // scores have a mask added to them
   double element = 2;                  // bytes of keys and values
   double sequences = 0, all_rows = 0;  // of unequal lengths; 0: their lengths are equal
+  int64_t page = 0;                    // keys of a page; 0: they are in no pages
   // Bytes of keys and values that are read once.
   double bytes() const {
     return heads / static_cast<double>(group) * keys * static_cast<double>(depth + columns) * element;
@@ -62,6 +63,7 @@ Work work_of(const Kernel& kernel, const AttentionParts& p, const SymbolValues& 
   w.moves = uses(p.scores->body[0].index.back(), p.row->iter);
   w.masked = static_cast<bool>(load_of_mask(kernel, p));
   w.group = heads_of_group(p);
+  w.page = page_of(p);
   w.most_keys = most_keys_seen(kernel, p);
   w.depth = p.depth->extent->ival;
   w.columns = p.columns->extent->ival;
@@ -71,8 +73,11 @@ Work work_of(const Kernel& kernel, const AttentionParts& p, const SymbolValues& 
 
 // Of the launch that puts parts together, and of what goes through memory for it.
 double merge_cycles(const Work& w, int64_t parts) {
+  constexpr double kLatency = 700;
+  constexpr int64_t kAtOnce = 16;  // parts that a thread loads
   if (parts == 1) return 0;
-  return kLaunch + 2 * w.heads * w.rows * static_cast<double>(parts * (w.columns + 2)) * 4 / kL2Bytes;
+  return kLaunch + static_cast<double>(ceil_div(parts, kAtOnce)) * kLatency +
+         2 * w.heads * w.rows * static_cast<double>(parts * (w.columns + 2)) * 4 / kL2Bytes;
 }
 
 // Of blocks that find that their sequence has no such tile: each sequence has as many as all rows together.
@@ -84,6 +89,34 @@ double idle_cycles(const AttentionTile& t, const Work& w, const GpuTarget& gpu, 
                                                               : std::ceil(w.all_rows / static_cast<double>(t.rows));
   const double idle = std::max(w.sequences * heads * along - static_cast<double>(busy), 0.0);
   return idle * kBlock / std::max(gpu.multiprocessors, 1);
+}
+
+// Of blocks of few rows, whose keys come from memory. As many as fit run at once, and the next ones when these are
+// done. Where they are few, the instructions of a step, one after another, take the time.
+struct Step {
+  double bytes, instructions, turns;  // of a block; of a warp; of loads to registers, where nothing is copied ahead
+};
+double waves(const TileWork& work, const Work& w, const Step& step, const GpuTarget& gpu) {
+  constexpr double kEach = 3.2, kIssue = 3.3;       // cycles of an instruction of a warp alone; instructions in a cycle
+  constexpr double kLatency = 1200, kStart = 2000;  // from a copy to its use; of a block
+  constexpr double kHidden = 0.05, kHiddenIssue = 0.2;  // of cycles that are hidden behind memory
+  constexpr int64_t kMostBlocks = 32;
+  const auto processors = std::max<int64_t>(gpu.multiprocessors, 1);
+  const int64_t resident = std::min(resident_blocks(work, gpu), kMostBlocks), each = ceil_div(work.tiles, processors);
+  const auto steps = static_cast<double>(work.steps), warps = static_cast<double>(work.threads) / 32;
+  const double chain = step.instructions * kEach, ahead = static_cast<double>(work.stages - 1);
+  const double alone = ahead == 0 ? step.turns * kLatency + chain : std::max(kLatency / ahead, chain);
+  const double all_bytes = static_cast<double>(work.tiles) * steps * step.bytes;
+  const double byte_cycles = std::max(w.bytes() / all_bytes / kMemoryBytes, 1 / kL2Bytes);
+  const auto wave = [&](int64_t blocks) {
+    if (blocks == 0) return 0.0;
+    const auto many = static_cast<double>(blocks);
+    const double issue = steps * many * warps * step.instructions / kIssue;
+    const double latency = kStart + std::max(steps * alone, issue);
+    const double memory = many * static_cast<double>(processors) * steps * step.bytes * byte_cycles;
+    return std::max(memory, latency) + kHidden * latency + kHiddenIssue * issue + kStart / 2;
+  };
+  return static_cast<double>(each / resident) * wave(resident) + wave(each % resident);
 }
 
 double cycles(const AttentionTile& t, const Work& w, const GpuTarget& gpu) {
@@ -117,30 +150,51 @@ double cycles(const AttentionTile& t, const Work& w, const GpuTarget& gpu) {
   work.rest = rows * line / 16;
   // Products of a group wait for those before and for what is made of them.
   work.chain = t.groups ? keys * factors / 16 + 400 : line / kSquare * 20 + 400;
+  if (t.heads) {
+    constexpr double kAtOnce = 16;   // accesses of a thread to keys and values
+    constexpr double kBeside = 150;  // instructions of a step, of however many keys
+    constexpr double kPages = 3.5;   // times as many where each key is looked for in its page
+    const double all = of_warp + made * kIssue / warps + kBeside;
+    const Step step = {keys * line * w.element, w.page > 0 && t.keys > w.page ? all * kPages : all,
+                       std::ceil(keys * line / 8 / static_cast<double>(t.threads()) / kAtOnce)};
+    return waves(work, w, step, gpu) + idle_cycles(t, w, gpu, work.tiles) + (t.part > 0 ? merge_cycles(w, parts) : 0);
+  }
   const double busy = busy_cycles(work, gpu);
   const double read = static_cast<double>(work.tiles * work.steps) * keys * line * w.element;
   return std::max({busy, w.bytes() / kMemoryBytes, read / kL2Bytes}) + kWorth * busy +
          idle_cycles(t, w, gpu, work.tiles) + (t.part > 0 ? merge_cycles(w, parts) : 0);
 }
-// Of blocks of 128 threads that do without them, for a query of each of some heads (attention_schedule.h).
-double cycles_without(const Work& w, const GpuTarget& gpu) {
-  constexpr double kProducts = 48;
-  constexpr int64_t kKeys = 64, kMostHeads = 8;  // at a time
+// Of blocks of 128 threads that do without them, for a query of each of some heads (attention_schedule.h), beside tiles
+// of queries, or of heads.
+double cycles_without(const Work& w, bool heads, const GpuTarget& gpu) {
+  constexpr double kProducts = 48, kSoftmax = 100, kPages = 2;
+  constexpr int64_t kMostHeads = 8, kLeast = 256;  // at a time; of a part
   const int64_t rows = std::min(w.group, kMostHeads), keys = std::max<int64_t>(static_cast<int64_t>(w.keys), 1);
+  const int64_t at_once = heads ? 32 : 64;
   const double line = static_cast<double>(w.depth + w.columns);
   double out = 0;
-  for (int64_t part = kLeastPart; out == 0 || part < 2 * keys; part *= 2) {
+  // Keys of unequal sequences are not divided.
+  for (int64_t part = w.sequences > 0 ? keys : kLeast; out == 0 || part < 2 * keys; part *= 2) {
     const int64_t own = std::min(part, keys), parts = ceil_div(keys, own);
     TileWork work;
     work.tiles = static_cast<int64_t>(w.heads * w.rows) / rows * parts;
-    work.steps = ceil_div(own, kKeys);
+    work.steps = ceil_div(own, at_once);
     work.threads = work.registers = 128;
-    work.shared = rows * (w.columns * 64 + kKeys * 4);
-    work.step = static_cast<double>(rows * kKeys) * line / kProducts;
-    work.chain = 400;
-    const double busy = busy_cycles(work, gpu);
-    const double all = std::max(busy, w.bytes() / kMemoryBytes) + kWorth * busy + merge_cycles(w, parts);
-    if (out == 0 || all < out) out = all;
+    work.shared = rows * (w.columns * 64 + at_once * 4);
+    const auto step_keys = static_cast<double>(at_once);
+    double cycles = merge_cycles(w, parts);
+    if (heads) {
+      // Keys, and then values, come to registers.
+      const double all = static_cast<double>(rows + 1) * step_keys * line / 128 + kSoftmax;
+      const Step step = {step_keys * line * w.element, w.page > 0 ? all * kPages : all, 2};
+      cycles += waves(work, w, step, gpu);
+    } else {
+      work.step = static_cast<double>(rows) * step_keys * line / kProducts;
+      work.chain = 400;
+      const double busy = busy_cycles(work, gpu);
+      cycles += std::max(busy, w.bytes() / kMemoryBytes) + kWorth * busy;
+    }
+    if (out == 0 || cycles < out) out = cycles;
   }
   return out;
 }
@@ -151,17 +205,16 @@ std::vector<AttentionTile> tiles_for(const Work& w, bool split, bool groups) {
   for (const int64_t stages : {2, 3}) {
     if (groups) out.push_back({kGroupRows, kGroupRows, stages, split, false, 0, true});
   }
-  for (const int64_t keys : {64, 32, 128}) {
+  for (const int64_t keys : {64, 32, 128, 16}) {
     for (const int64_t stages : {2, 3, 1, 4}) {
       for (const int64_t rows : {128, 64, 32, 16}) {
-        if (stages < 4) out.push_back({rows, keys, stages, split});
+        if (stages < 4 && keys > kSquare) out.push_back({rows, keys, stages, split});
         const bool packed = w.group > 1 && (rows == kSquare || rows / 2 < w.group);
         if (!packed) continue;
         out.push_back({rows, keys, stages, split, true});
-        const bool divided = w.most_keys / kLeastPart <= kMostParts;
-        for (int64_t part = kLeastPart; divided && part < std::min(static_cast<int64_t>(w.keys), w.most_keys);
-             part *= 2)
-          out.push_back({rows, keys, stages, split, true, part});
+        for (int64_t part = kLeastPart; part < std::min(static_cast<int64_t>(w.keys), w.most_keys); part *= 2) {
+          if (ceil_div(w.most_keys, part) <= kMostParts) out.push_back({rows, keys, stages, split, true, part});
+        }
       }
     }
   }
@@ -177,16 +230,18 @@ Result<std::vector<AttentionTile>> attention_tiles_of(const GeneralKernel& gener
   if (split && general.kernel.find_buffer("q")->type != DType::bf16)
     return unsupported("weights of {} may not be rounded to f16", general.kernel.name);
   const Work work = work_of(general.kernel, p, sizes);
-  const double without = cycles_without(work, target);
+  const double without = cycles_without(work, false, target), without_few = cycles_without(work, true, target);
   std::vector<AttentionTile> tiles;
   std::vector<double> all;
   for (const AttentionTile& tile : tiles_for(work, split, target.sm == kHopper)) {
+    // A ring of as many blocks as there are keys is none: all loads would be in one run of code.
+    if (tile.stages > 1 && work.most_keys <= tile.keys * tile.stages) continue;
     const bool fits = check_tile(tile, general.kernel, p).ok() &&
                       shared_bytes(tile, work.depth, work.columns) <= most_shared(target) &&
                       registers(tile, work.depth, work.columns, work.masked) <= kMostThreadRegisters;
     if (!fits) continue;
     const double least = cycles(tile, work, target);
-    if (least >= without) continue;
+    if (least >= (tile.heads ? without_few : without)) continue;
     tiles.push_back(tile);
     all.push_back(least);
   }

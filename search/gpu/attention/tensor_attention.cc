@@ -2,11 +2,11 @@
 #include "search/gpu/attention/tensor_attention.h"
 
 #include <algorithm>
-#include <bit>
 
 #include "ir/analysis/analysis.h"
 #include "ir/base/gpu_target.h"
 #include "ir/core/names.h"
+#include "search/gpu/attention/put_together.h"
 #include "search/gpu/move_list.h"
 
 namespace lathe::search {
@@ -17,8 +17,8 @@ namespace {
 
 constexpr int64_t kHalves = 8;  // elements of 2 bytes in an access of 16
 constexpr int64_t kSquare = 16, kColumns = 8, kLaneRows = 8, kLaneColumns = 2;
-constexpr int64_t kMostCopies = 4;  // of a thread, at a time
-constexpr int64_t kWarp = 32, kMergeThreads = 64, kClearThreads = 128;
+constexpr int64_t kMostCopies = 4, kMostOfHeads = 16;  // of a thread, at a time
+constexpr int64_t kClearThreads = 128;
 constexpr int64_t kGroupRows = 64, kPanel = 64;  // of four warps that multiply together; elements of a swizzled line
 
 // That of keys or of values, which multiplies what the statement updates.
@@ -81,7 +81,10 @@ class Writer {
     // One line of a mask goes ahead with keys and values.
     const int after = mask_ && !mask_has_rows() ? 2 : 1;
     if (t_.stages > 1) list_.move("pipeline {} after={} stages={}", b_, after, t_.stages);
-    if (t_.part > 0) put_together();
+    if (t_.part > 0) {
+      grid_.emplace_back("ir");
+      put_together(list_, kernel_, p_, grid_, "ir", t_.part);
+    }
     return list_.finish();
   }
 
@@ -441,28 +444,12 @@ class Writer {
       for (const char* shared : {"_0o", "_1i", "_0i"}) list_.move("parallelize_block {}{}", name, shared);
       list_.move("unroll_scope {}_1q", name);
     }
-    // Few at a time: each has addresses in registers.
-    const bool many = lines / down > kMostCopies;
-    if (many) list_.move("tile_scope {0}_0r {1} tail=mask as {0}_0m,{0}_0u", name, kMostCopies);
+    // Few at a time: each has addresses in registers. A block of one warp has more of them on their way.
+    const int64_t most = t_.heads ? kMostOfHeads : kMostCopies;
+    const bool many = lines / down > most;
+    if (many) list_.move("tile_scope {0}_0r {1} tail=mask as {0}_0m,{0}_0u", name, most);
     list_.move("unroll_scope {}_0{}", name, many ? "u" : "r");
     list_.move("vectorize_scope {}_1v", name);
-  }
-
-  // The second launch: a row's parts. A block has a row.
-  void put_together() {
-    const std::string n = p_.columns->iter + "_m";
-    for (const std::string& t : grid_) list_.move("parallelize_grid {}_m", t);
-    list_.move("parallelize_grid ir_m");
-    for (const std::string& name : {p_.maximum() + "_all", p_.total() + "_all", p_.inverse()})
-      list_.move("move_to_register {} ir_m", name);
-    for (const char* parts : {"kp_m", "kp_w"}) {
-      list_.move("tile_scope {0} {1} tail=mask as {0}i,{0}t", parts, kWarp);
-      list_.move("parallelize_block {}t", parts);
-    }
-    const auto threads = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(columns())));
-    list_.move("deal_scope {0} {1} as {0}t,{0}i", n, std::min(threads, kMergeThreads));
-    list_.move("move_to_register {}_all {}i", p_.sums(), n);
-    list_.move("parallelize_block {}t", n);
   }
 
   const Kernel& kernel_;

@@ -70,7 +70,7 @@ TEST(AttentionChoice, TilesOfHeads) {
     // Few sequences have their keys divided.
     const Schedule one = best(cache(32, 4), {1, 1, 16384}, allowed);
     EXPECT_EQ(one.knobs.at("heads"), 1);
-    EXPECT_GE(one.knobs.at("part"), 256);
+    EXPECT_GE(one.knobs.at("part"), 64);
     // Each head has keys of its own; many queries fill a tile of one head.
     EXPECT_EQ(best(cache(32, 32), {8, 1, 4096}, allowed).knobs.count("heads"), 0u);
     EXPECT_EQ(best(cache(32, 32), {1, 1, 4096}, allowed).recipe, "attention.1");
@@ -171,6 +171,34 @@ TEST(AttentionChoice, KnownSizesAreServed) {
     }
   }
   EXPECT_GE(on_tensor_cores, 16);
+}
+
+// A ring goes round: as many blocks of keys as there are would be loaded by one run of code, whose registers are
+// spilled.
+TEST(AttentionChoice, RingsAreShorterThanTheKeys) {
+  for (const int64_t keys : {17, 63, 64, 65, 82, 127, 129, 300}) {
+    SCOPED_TRACE(keys);
+    const GeneralKernel general = general_kernel(test::fixed_attention({2, 1, keys, true}, 128));
+    const auto tiles = attention_tiles_of(general, test::sizes_of(general, {}), gpu("h100"), ir::kBf16Dots);
+    ASSERT_TRUE(tiles.ok()) << tiles.status().to_string();
+    for (const AttentionTile& t : *tiles) EXPECT_TRUE(t.stages == 1 || t.stages * t.keys < keys) << t.keys;
+  }
+}
+
+// Few sequences fill the GPU by parts of their keys, and many by blocks that fit side by side: several of them on each
+// multiprocessor, each with copies on their way.
+TEST(AttentionChoice, DecodeFillsTheMultiprocessors) {
+  const AttentionText a = {"bf16", 16, 4, 128, 128, true, 0, true};
+  for (const int64_t sequences : {1, 3, 8, 32, 33, 64}) {
+    SCOPED_TRACE(sequences);
+    const Schedule made = best(a, {sequences, 1, 8192});
+    ASSERT_EQ(made.recipe, "tensor_attention.1");
+    ASSERT_EQ(made.knobs.count("part"), 1u);
+    EXPECT_GE(made.knobs.at("stages"), 2);
+    const int64_t blocks = sequences * 4 * (8192 / made.knobs.at("part"));
+    EXPECT_GE(blocks, 132);
+    EXPECT_LE(blocks, 132 * 32);
+  }
 }
 
 // Values of f16 have no numbers that a weight is a sum of.

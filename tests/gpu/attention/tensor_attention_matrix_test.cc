@@ -65,7 +65,7 @@ class TensorAttentionMatrix : public CountedKernels<testing::TestWithParam<const
                           (kept ? depth / 16 : 0);
     const auto of = [&](int64_t line) {  // few lines' at a time
       const int64_t all = (t.keys * line / 8 + t.threads() - 1) / t.threads();
-      return line % 64 == 0 ? std::min<int64_t>(all, 4) : all;
+      return line % 64 == 0 ? std::min<int64_t>(all, t.heads ? 16 : 4) : all;
     };
     const int64_t copies = t.stages == 1 || bytes ? 0 : (of(depth) + of(columns)) * t.stages;
     expect_predicted(code->mma == products && code->matrix_loads == reads && code->async_copies == copies,
@@ -88,6 +88,8 @@ TEST_P(TensorAttentionMatrix, OfQueries) {
 }
 TEST_P(TensorAttentionMatrix, OfHeadsWithMasksAndWindows) {
   expect_compiled({{{"bf16", 32, 8, 128, 128, true, 0, true}, {16, 32, 2, true, true, 512}},
+                   {{"bf16", 32, 8, 128, 128, true, 0, true}, {16, 16, 2, false, true, 1024}},
+                   {{"bf16", 32, 8, 128, 128, true, 0, true}, {16, 32, 2, false, true, 128}},
                    {{"bf16", 32, 4, 128, 128, true, 0, true}, {16, 64, 2, false, true}},
                    {{"bf16", 64, 8, 96, 96, true, 0, true, true}, {16, 32, 3, true, true, 256}},
                    {{"f16", 28, 4, 64, 64, true, 0, true}, {16, 64, 2, false, true, 1024}},
@@ -106,6 +108,7 @@ TEST_P(TensorAttentionMatrix, OfBytes) {
   expect_compiled({{cache, {64, 32, 1}},
                    {cache, {64, 64, 1, true}},
                    {cache, {16, 32, 1, true, true, 512}},
+                   {cache, {16, 16, 1, false, true, 256}},
                    {halves, {128, 64, 1}},
                    {pages, {64, 64, 1}},
                    {pages, {16, 64, 1, false, true}}});

@@ -12,6 +12,7 @@ struct FakeNvrtc {
   std::atomic<int> delay_ms{0};     // of each compilation, which asks its callback meanwhile
   char log[256] = {};               // added to the log of each compilation
   std::atomic<bool> spills{false};  // the log says that registers are spilled, but where they are spared
+  std::atomic<int> faults{0};       // of so many compilations from now on it says so in any case
 };
 
 }  // namespace lathe::test
