@@ -117,10 +117,9 @@ class Verifier {
 
   // Of a parameter.
   Status aligned(const DevicePlace& at, int lanes) const {
-    return aligned_.known(at, lanes)
-               ? Status()
-               : invalid("access: {} lanes of {}[{}] at once, and nothing says that they are aligned", lanes,
-                           p_.params[static_cast<size_t>(at.index)].name, print(at.offset));
+    if (aligned_.known(at, lanes)) return {};
+    return invalid("access: {} lanes of {}[{}] at once, and nothing says that they are aligned", lanes,
+                   p_.params[static_cast<size_t>(at.index)].name, print(at.offset));
   }
 
   Status copy(const DeviceStmt& s) {

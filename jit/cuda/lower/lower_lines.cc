@@ -30,32 +30,29 @@ void add_symbols(const Expr& e, std::set<std::string>& to) {
 
 }  // namespace
 
-// Vectors of parameters that an iteration loads.
-int64_t DeviceLowering::vectors_in(const Stmt& s) const {
-  int64_t out = 0;
+// Vectors of parameters that go into registers first, in all copies of the scope.
+int64_t DeviceLowering::vectors_in(const Stmt& s, const ir::Ranges& around) const {
   if (s.mark == Mark::vector) {
-    const auto all = ir::collect_accesses(s.body);
-    out = std::any_of(all.begin(), all.end(), [&](const ir::Access& a) {
-      return !a.write && kernel_.find_buffer(a.buffer)->place == ir::Place::in;
+    return std::all_of(s.body.begin(), s.body.end(), [&](const Stmt& a) {
+      return a.kind == Stmt::Kind::assign && a.op == ir::AssignOp::set && a.value->op == ir::Op::k_load &&
+             kernel_.find_buffer(a.target)->place == ir::Place::reg &&
+             kernel_.find_buffer(a.value->name)->place == ir::Place::in;
     });
-    return out;
   }
-  ir::Ranges ranges = ranges_;
+  ir::Ranges ranges = around;
+  ranges.enter(s);
+  int64_t out = 0;
   for (const Stmt& inner : s.body) {
-    if (inner.kind != Stmt::Kind::scope) continue;
-    ranges.enter(inner);
-    const bool copied = inner.mark == Mark::unroll;
-    const int64_t copies = copied ? std::clamp<int64_t>(ir::interval(inner.extent, ranges).hi, 1, kSeveral) : 1;
-    out += copies * vectors_in(inner);
-    ranges.leave();
+    if (inner.kind == Stmt::Kind::scope) out += vectors_in(inner, ranges);
   }
-  return out;
+  return s.mark == Mark::unroll ? out * std::clamp<int64_t>(ir::interval(s.extent, around).hi, 1, kSeveral) : out;
 }
 
 bool DeviceLowering::goes_by_lines(const Stmt& s) const {
   const bool plain = !lines_ && !as_they_lie_ && !tensor_ && part_ == Part::all && plan_.role == nullptr &&
                      plan_.rings.empty() && plan_.boxed.empty();
-  return plain && s.mark == Mark::none && block_depth_ > 0 && plan_.waits.count(&s) == 0 && vectors_in(s) >= kSeveral;
+  return plain && s.mark == Mark::none && block_depth_ > 0 && plan_.waits.count(&s) == 0 &&
+         vectors_in(s, ranges_) >= kSeveral;
 }
 
 Status DeviceLowering::by_lines(const Stmt& s, int64_t threads, List& to) {

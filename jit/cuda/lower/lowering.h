@@ -38,7 +38,7 @@ class DeviceLowering {
   ir::Status scope(const ir::Stmt& s, int64_t threads, List& to);
   ir::Status loop(const ir::Stmt& s, int64_t threads, List& to);
   // A loop where lines begin at multiples of 16 bytes, and where they do not (lower_lines.cc).
-  int64_t vectors_in(const ir::Stmt& s) const;
+  int64_t vectors_in(const ir::Stmt& s, const ir::Ranges& around) const;
   bool goes_by_lines(const ir::Stmt& s) const;
   ir::Status by_lines(const ir::Stmt& s, int64_t threads, List& to);
   bool is_line(const DevicePlace& at);
