@@ -250,12 +250,14 @@ std::string print(const DeviceProgram& program);
 
 // INVALID, naming the rule:
 //   block    1..1024 threads
-//   names    each name and value is defined once, and used where it is known; integers are of type i64, conditions b8
+//   names    each name and value is defined once, or a name in both branches of `aligned`, and used where it is known;
+//            integers are of type i64, conditions b8
 //   take     integers are taken from parameters that are only read
 //   values   operands agree with the operation, and in lanes; a constant fits any
 //   lanes    1, 2, 4, 8 or 16; of what is moved as it is at most 8
 //   access   only what is written is stored to; an access of several lanes at once stands where its address was found
-//            aligned to all of them, or to 16 bytes
+//            aligned to all of them, or to 16 bytes, or where that follows from where the parameter begins
+//            (aligned_places.h)
 //   locals   at most kMostLocals registers each and kMostAllLocals all of them; an access stays inside, and its offset
 //            depends on iterators of unrolled loops alone; what is loaded was stored somewhere before
 //   shared   at most kMostShared bytes; what is loaded was stored somewhere before

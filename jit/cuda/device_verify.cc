@@ -6,6 +6,7 @@
 #include "ir/analysis/analysis.h"
 #include "ir/base/gpu_target.h"
 #include "ir/core/text_form.h"
+#include "jit/cuda/aligned_places.h"
 #include "jit/cuda/device_program.h"
 #include "jit/cuda/device_waits.h"
 #include "jit/cuda/differing_names.h"
@@ -22,7 +23,7 @@ class Verifier {
   using Among = DifferingNames::Among;
 
  public:
-  explicit Verifier(const DeviceProgram& p) : p_(p) {}
+  explicit Verifier(const DeviceProgram& p) : p_(p), aligned_(p) {}
   Status run() {
     if (p_.threads < 1 || p_.threads > ir::kMaxBlockThreads)
       return invalid("block: {} threads, expected 1..{}", p_.threads, ir::kMaxBlockThreads);
@@ -116,13 +117,9 @@ class Verifier {
 
   // Of a parameter: whole accesses beyond an address that was found aligned.
   Status aligned(const DevicePlace& at, int lanes) const {
-    const bool known = std::any_of(aligned_.begin(), aligned_.end(), [&](const auto& a) {
-      return a.second >= lanes && a.first.space == Space::param && a.first.index == at.index &&
-             ir::proves_divisible(at.offset - a.first.offset, std::min(lanes, lanes_at_once(type_of(at))), {});
-    });
-    return known ? Status()
-                 : invalid("access: {} lanes of {}[{}] at once, and nothing says that they are aligned", lanes,
-                           p_.params[static_cast<size_t>(at.index)].name, print(at.offset));
+    if (aligned_.covers(at, lanes)) return {};
+    return invalid("access: {} lanes of {}[{}] at once, and nothing says that they are aligned", lanes,
+                   p_.params[static_cast<size_t>(at.index)].name, print(at.offset));
   }
 
   Status copy(const DeviceStmt& s) {
@@ -352,11 +349,15 @@ class Verifier {
       case Kind::aligned: {
         if (s.integer) LATHE_RETURN_IF_ERROR(integer(s.integer, ir::DType::b8));
         for (const DevicePlace& at : s.places) LATHE_RETURN_IF_ERROR(place(at));
-        const size_t outside = aligned_.size();
-        for (const DevicePlace& at : s.places) aligned_.emplace_back(at, s.lanes);
+        const AlignedPlaces outside = aligned_;
+        aligned_.find(s);
+        const std::set<std::string> defined = defined_;
         LATHE_RETURN_IF_ERROR(apart(s.body, Among::warp));
-        aligned_.resize(outside);
-        return apart(s.otherwise, Among::warp);
+        aligned_ = outside;
+        const std::set<std::string> in_body = std::exchange(defined_, defined);
+        LATHE_RETURN_IF_ERROR(apart(s.otherwise, Among::warp));
+        defined_.insert(in_body.begin(), in_body.end());
+        return {};
       }
       case Kind::loop: {
         LATHE_RETURN_IF_ERROR(integer(s.integer, ir::DType::i64));
@@ -483,7 +484,7 @@ class Verifier {
   DifferingNames differ_;                             // names that depend on the thread
   int apart_ = 0, split_ = 0;                         // bodies around that not all threads run; all of a warp
   std::set<int> numbers_;                             // ever defined
-  std::vector<std::pair<DevicePlace, int>> aligned_;  // found here, to so many lanes
+  AlignedPlaces aligned_;                             // found here
 };
 
 }  // namespace

@@ -27,6 +27,7 @@ class Writer {
          int64_t vector, int64_t at_once)
       : p_(product),
         large_(large),
+        kept_(kept_of(whole, product, large, few)),
         rows_(rows),
         few_(few),
         vector_(vector),
@@ -69,10 +70,12 @@ class Writer {
     list_.move("parallelize_grid {}b", p_.n->iter);
   }
 
-  // What a turn needs of the large operand is read once, and before any of it is used.
-  void keep(const std::string& at) {
-    list_.move("create_temporary {0} {0}_r at={1} mode=stage", large_, at);
-    list_.move("move_to_register {}_r {}", large_, at);
+  // What a turn needs of an operand is read once, and before any of it is used.
+  void keep(const std::string& operand, const std::string& at) {
+    list_.move("create_temporary {0} {0}_r at={1} mode=stage", operand, at);
+    list_.move("move_to_register {}_r {}", operand, at);
+  }
+  void make_in_place() {
     for (const std::string& made : p_.made) list_.move("inline_temporary {}", made);
   }
   // Where sums start, grow and are used apart from each other.
@@ -82,25 +85,36 @@ class Writer {
   }
 
   //   for fb @grid: for gb @grid: for gi @block: c[..] = 0
-  //     for turns: for lanes @block: b_r = b; for lanes @block: for terms: c[..] += a * b_r; y = f(c)
+  //     for lanes @block: c_p[..] = 0
+  //     for turns: {for lanes @block: b_r = b; for lanes @block: for terms: c_p[..] += a * b_r}
+  //     for lanes @block: c[..] += c_p[..]; y = f(c)
   void warp_of_a_line() {
     blocks(kWarps);
-    const std::string f = f_ + "i", k = k_ + "i", copy = large_ + "_r_0";
+    const std::string f = f_ + "i", k = k_ + "i", parts = p_.sum + "_p";
+    std::vector<std::string> terms = {k};
     apart(f);
     list_.move("swap_scopes {}k {}", f, k_);
-    list_.move("move_to_register {} {}i", p_.sum, g_);
     list_.move("tile_scope {0} {1} tail=mask as {0}o,{0}i", k_, kLanes * vector_ * at_once_);
-    keep(k_ + "o");
+    for (const std::string& operand : kept_) {
+      keep(operand, k_ + "o");
+      terms.push_back(operand + "_r_0");
+    }
+    make_in_place();
+    for (const std::string& t : terms) {
+      list_.move("tile_scope {0} {1} tail=mask as {0}c,{0}v", t, vector_);
+      list_.move("deal_scope {0}c {1} as {0}l,{0}t", t, kLanes);
+    }
+    list_.move("split_reduction {} {}l at={}i as {}", p_.sum, k, g_, parts);
+    list_.move("swap_scopes {0}v {1}k", k, f);
+    for (const std::string& sum : {p_.sum, parts}) list_.move("move_to_register {} {}i", sum, g_);
     grid();
     list_.move("parallelize_block {}i", g_);
-    for (const std::string& terms : {copy, k}) list_.move("tile_scope {0} {1} tail=mask as {0}c,{0}v", terms, vector_);
-    list_.move("swap_scopes {0}v {1}k", k, f);
-    for (const std::string& terms : {copy, k}) {
-      list_.move("deal_scope {0}c {1} as {0}l,{0}t", terms, kLanes);
-      list_.move("parallelize_block {}l", terms);
-      list_.move("unroll_scope {}t", terms);
-      list_.move("vectorize_scope {}v", terms);
+    for (const std::string& t : terms) {
+      list_.move("parallelize_block {}l", t);
+      list_.move("unroll_scope {}t", t);
+      list_.move("vectorize_scope {}v", t);
     }
+    for (const char* part : {"_0", "_0b"}) list_.move("parallelize_block {}{}", parts, part);
     for (const char* part : {"", "k", "e"}) list_.move("unroll_scope {}{}", f, part);
   }
 
@@ -118,7 +132,8 @@ class Writer {
     list_.move("move_to_register {} {}l", p_.sum, g_);
     list_.move("tile_scope {0} {1} tail=mask as {0}c,{0}u", k_, at_once_);
     list_.move("deal_scope {0}c {1} as {0}w,{0}t", k_, kParts);
-    keep(k_ + "t");
+    keep(large_, k_ + "t");
+    make_in_place();
     grid();
     list_.move("parallelize_block {}l", g_);
     list_.move("parallelize_block {}w", k_);
@@ -131,8 +146,21 @@ class Writer {
     }
   }
 
+  // Operands whose terms of a turn go into registers first: the large one, and that of a single line.
+  static std::vector<std::string> kept_of(const Kernel& kernel, const ProductForm& product, const std::string& large,
+                                          int64_t few) {
+    std::vector<std::string> out = {large};
+    for (const ProductOperand& o : product.operands) {
+      if (few == 1 && product.operands.size() == 2 && o.buffer != large && o.terms_last &&
+          is_input(kernel.find_buffer(o.buffer)->place))
+        out.push_back(o.buffer);
+    }
+    return out;
+  }
+
   const ProductForm& p_;
   const std::string large_;
+  const std::vector<std::string> kept_;
   const bool rows_;
   const int64_t few_, vector_, at_once_;
   MoveList list_;

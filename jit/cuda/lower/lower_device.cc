@@ -110,7 +110,7 @@ ir::DType DeviceLowering::type_of(const ir::Buffer& b) const {
 // for them before they are used.
 void DeviceLowering::find_copied() {
   for (const ir::Buffer& b : kernel_.buffers) {
-    if (b.place != ir::Place::reg || dtype_bytes(b.type) != 2 || b.dims.size() < 2) continue;
+    if (b.place != ir::Place::reg || dtype_bytes(b.type) != 2 || b.dims.empty()) continue;
     const auto all = ir::collect_accesses(kernel_.body, {}, &b.name);
     const bool copies = std::all_of(all.begin(), all.end(), [&](const ir::Access& a) {
       if (!a.write) return true;
@@ -355,6 +355,7 @@ bool DeviceLowering::chooses_local(const Stmt& s) const {
 
 Status DeviceLowering::loop(const Stmt& s, int64_t threads, List& to) {
   if (plan_.waits.count(&s) == 0 && is_ahead(s)) return groups(s, threads, to);
+  if (goes_by_lines(s)) return by_lines(s, threads, to);
   DeviceStmt loop;
   loop.kind = DeviceStmt::Kind::loop;
   loop.name = s.iter;

@@ -170,7 +170,7 @@ Result<DeviceStmt> DeviceLowering::access(const std::string& name, const std::ve
   at.offset = ir::simplify(ir::substitute(offset, {{vector_->iter, Expr(0)}}), ranges_);
   s.places = {std::move(at)};
   s.lanes = ir::is_const_int(s.step, 0) ? 1 : lanes_;
-  if (!ir::is_const_int(s.step, 1) || s.places[0].space != Space::param) return s;
+  if (!ir::is_const_int(s.step, 1) || s.places[0].space != Space::param || is_line(s.places[0])) return s;
   const bool known = std::any_of(places_->begin(), places_->end(), [&](const DevicePlace& p) {
     return p.index == s.places[0].index && equal(p.offset, s.places[0].offset);
   });

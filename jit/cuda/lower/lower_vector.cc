@@ -57,8 +57,10 @@ Status DeviceLowering::vector(const Stmt& s, int64_t threads, List& to) {
     std::move(single.begin(), single.end(), std::back_inserter(to));
     return {};
   }
+  // Where sizes are multiples of the lanes, all of them are inside or none is.
+  const bool all = lines_ && filled.values.empty() && ir::proves_divisible(s.extent, lanes, ranges_);
   Expr whole;
-  if (!ir::is_const_int(s.extent)) whole = guard_of(Expr(lanes - 1), s.extent, ranges_);
+  if (!ir::is_const_int(s.extent)) whole = guard_of(Expr(all ? 0 : lanes - 1), s.extent, ranges_);
   const auto both = [](const Expr& a, const Expr& b) { return !a ? b : !b ? a : ir::make(Op::k_logical_and, {a, b}); };
   DeviceStmt wide;
   wide.kind = DeviceStmt::Kind::aligned;
@@ -89,7 +91,7 @@ Status DeviceLowering::vector(const Stmt& s, int64_t threads, List& to) {
     zeros.otherwise = std::move(single);
     wide.otherwise.push_back(std::move(zeros));
   } else {
-    wide.otherwise = std::move(single);
+    if (!all || wide.kind == DeviceStmt::Kind::aligned) wide.otherwise = std::move(single);
   }
   to.push_back(std::move(wide));
   return {};

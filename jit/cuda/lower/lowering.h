@@ -1,9 +1,10 @@
 // The making of a device program, in parts: lower_device.cc has scopes and who runs them, lower_reduce.cc what threads
 // reduce together, lower_tensor.cc what warps do together, lower_wgmma.cc what groups of warps do, lower_boxes.cc what
 // the hardware copies, lower_roles.cc what some threads do alone, lower_values.cc what the statements compute and where
-// elements lie.
+// elements lie, lower_lines.cc what begins at multiples of 16 bytes.
 #pragma once
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -36,6 +37,11 @@ class DeviceLowering {
   bool all_know(const ir::Stmt& s) const;
   ir::Status scope(const ir::Stmt& s, int64_t threads, List& to);
   ir::Status loop(const ir::Stmt& s, int64_t threads, List& to);
+  // A loop where lines begin at multiples of 16 bytes, and where they do not (lower_lines.cc).
+  int64_t vectors_in(const ir::Stmt& s, const ir::Ranges& around) const;
+  bool goes_by_lines(const ir::Stmt& s) const;
+  ir::Status by_lines(const ir::Stmt& s, int64_t threads, List& to);
+  bool is_line(const DevicePlace& at);
   ir::Status block(const ir::Stmt& s, int64_t threads, List& to);
   ir::Status vector(const ir::Stmt& s, int64_t threads, List& to);
   ir::Status clear_registers(const ir::Stmt& s, int64_t lanes, List& to);
@@ -186,6 +192,8 @@ class DeviceLowering {
   const ir::Stmt* vector_ = nullptr;  // whose lanes are taken together
   int lanes_ = 1;
   std::vector<DevicePlace>* places_ = nullptr;  // that must be aligned for it
+  std::optional<std::set<int>> lines_;          // parameters that have to begin at a multiple of 16 bytes; none: unknown
+  bool as_they_lie_ = false;                    // it has been asked, and they do not
 };
 
 template <class F>

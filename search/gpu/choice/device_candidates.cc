@@ -9,6 +9,7 @@
 #include "search/gpu/gemv_schedule.h"
 #include "search/gpu/product_schedule.h"
 #include "search/gpu/rows/chain_schedule.h"
+#include "search/gpu/tensor/decoded_tensor.h"
 #include "search/gpu/tensor/grouped_tensor.h"
 #include "search/gpu/tensor/hopper_schedule.h"
 #include "search/gpu/tensor/tensor_schedule.h"
@@ -58,6 +59,11 @@ Result<std::vector<Scheduled>> device_candidates(const GeneralKernel& general, c
   if (const auto tiles = grouped_tiles_of(general, sizes, target); tiles.ok()) {
     for (const TensorTile& tile : *tiles) {
       if (out.size() < most) add(grouped_tensor(general, tile));
+    }
+  }
+  if (const auto tiles = decoded_tiles_of(general, sizes, target); tiles.ok()) {
+    for (const TensorTile& tile : *tiles) {
+      if (out.size() < most) add(decoded_tensor(general, tile));
     }
   }
   if (recipe != "lines.1" && recipe != "groups.1" && recipe != "tensor.1" && recipe != "tiles.1") return out;

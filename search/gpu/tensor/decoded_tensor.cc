@@ -6,6 +6,7 @@
 #include "ir/analysis/analysis.h"
 #include "ir/core/text_form.h"
 #include "search/gpu/gemv_schedule.h"
+#include "search/gpu/split_sum.h"
 #include "search/gpu/tensor/tensor_moves.h"
 #include "search/gpu/tile_moves.h"
 #include "search/gpu/tile_rounds.h"
@@ -20,6 +21,7 @@ namespace {
 constexpr int64_t kParts = 3, kPadding = 8;
 constexpr int64_t kVector = 4, kShares = kDecodedChunk / kVector;  // terms that a thread decodes of a line; of a line
 constexpr int64_t kMostSums = 64;                                  // of a thread
+constexpr int64_t kMostBlock = 256;                                // terms that fields lie by
 constexpr int64_t kStaticBytes = 48 * 1024;
 
 int64_t columns_of(const TensorTile& t) { return t.swapped ? t.rows : t.columns; }
@@ -31,7 +33,6 @@ int64_t bytes_of(const TensorTile& t) {
 Status check_decoded(const TensorTile& t) {
   LATHE_RETURN_IF_ERROR(check_tile(t));
   if (t.depth != kDecodedChunk) return invalid("a depth of {}, expected {}", t.depth, kDecodedChunk);
-  if (t.terms != 0) return invalid("parts of {} terms, expected whole sums", t.terms);
   if (t.warp_rows * t.warp_columns > kMostSums * 32)
     return invalid("{}x{} sums of a warp, expected at most {}", t.warp_rows, t.warp_columns, kMostSums * 32);
   if (t.stages == 1 && bytes_of(t) > kStaticBytes)
@@ -44,9 +45,10 @@ struct Form {
   DecodedWeight weight;
   std::string rows;
 };
-Result<Form> form_of(const Kernel& kernel) {
+// Of the product's nest.
+Result<Form> form_of(const Kernel& kernel, const ProductForm& product) {
   Form out;
-  LATHE_ASSIGN(out.product, product_form(kernel));
+  out.product = product;
   LATHE_ASSIGN(out.weight, decoded_weight(kernel, out.product));
   for (const ProductOperand& o : out.product.operands) {
     const Buffer& b = *kernel.find_buffer(o.buffer);
@@ -64,6 +66,11 @@ Result<Form> form_of(const Kernel& kernel) {
   return out;
 }
 
+Result<Form> form_of(const Kernel& kernel) {
+  LATHE_ASSIGN(const ProductForm product, product_form(kernel));
+  return form_of(kernel, product);
+}
+
 // Outputs that do not vary in number are whole tiles.
 bool fits(const Form& form, const TensorTile& t) {
   const Expr& outputs = form.product.n->extent;
@@ -72,12 +79,16 @@ bool fits(const Form& form, const TensorTile& t) {
 
 class Writer {
  public:
-  Writer(const GeneralKernel& general, const Form& form, const TensorTile& tile, std::set<std::string> loose)
-      : form_(form),
+  // kernel: the general one, or what it is once blocks share its sums over `summed`.
+  Writer(const GeneralKernel& general, const Kernel& kernel, const Form& form, const TensorTile& tile,
+         std::string summed, std::set<std::string> loose)
+      : kernel_(kernel),
+        form_(form),
         t_(tile),
+        summed_(std::move(summed)),
         list_(general.kernel, "decoded_tensor.1"),
         product_(parts_of(form)),
-        moves_(list_, general.kernel, product_, tile, {product_.operands[1].buffer, product_.k->iter + "h"}),
+        moves_(list_, kernel, product_, tile, {product_.operands[1].buffer, product_.k->iter + "h"}),
         decoded_(list_, general, form.product, form.weight, std::move(loose)) {}
 
   Result<Scheduled> run() {
@@ -88,6 +99,7 @@ class Writer {
     const std::string &m = product_.m->iter, &n = product_.n->iter, &k = product_.k->iter;
     moves_.knobs();
     list_.knob("block", block);
+    if (t_.terms > 0) split_sum(list_, summed_, t_.terms);
     list_.move("split_factor {0} {1} as {0}_p,{1}h", form_.weight.buffer, k);
     list_.move("tile_scope {0} {1} tail=mask as {0}b,{0}i", m, moves_.result_rows());
     list_.move("tile_scope {0} {1} tail=mask as {0}b,{0}i", n, moves_.result_columns());
@@ -102,6 +114,7 @@ class Writer {
     moves_.share();
     decode();
     moves_.compute();
+    if (t_.terms > 0) add_up_parts(list_, kernel_);
     return list_.finish();
   }
   const StagedFields& staged() const { return decoded_.staged(); }
@@ -138,22 +151,29 @@ class Writer {
     list_.move("unroll_scope {}_r_0", w);
   }
 
+  const Kernel& kernel_;
   const Form& form_;
   const TensorTile& t_;
+  const std::string summed_;
   MoveList list_;
   const ProductForm product_;
   TensorMoves moves_;
   DecodedMoves decoded_;
 };
 
-Result<Scheduled> scheduled(const GeneralKernel& general, const Form& form, const TensorTile& tile) {
-  // What is staged of a field is a thread's own, or the field is read where it is used.
-  std::set<std::string> loose;
-  for (;;) {
-    Writer writer(general, form, tile, loose);
-    Result<Scheduled> made = writer.run();
-    if (!made.ok() || !add_loose(made->kernel, writer.staged(), loose)) return made;
-  }
+Result<Scheduled> scheduled(const GeneralKernel& general, const Form& whole, const TensorTile& tile) {
+  return whole_or_split(
+      general.kernel, whole.product, tile.terms, product_form,
+      [&](const Kernel& kernel, const ProductForm& product, const std::string& summed) -> Result<Scheduled> {
+        LATHE_ASSIGN(const Form form, form_of(kernel, product));
+        // What is staged of a field is a thread's own, or the field is read where it is used.
+        std::set<std::string> loose;
+        for (;;) {
+          Writer writer(general, kernel, form, tile, summed, loose);
+          Result<Scheduled> made = writer.run();
+          if (!made.ok() || !add_loose(made->kernel, writer.staged(), loose)) return made;
+        }
+      });
 }
 
 }  // namespace
@@ -171,15 +191,26 @@ Result<std::vector<TensorTile>> decoded_tiles_of(const GeneralKernel& general, c
   LATHE_ASSIGN(const Form form, form_of(general.kernel));
   const ProductShape shape = shape_of(form.product, sizes);
   if (shape.rows <= kFewLines) return unsupported("{} rows, expected more than {}", shape.rows, kFewLines);
-  std::vector<TensorTile> tiles;
+  std::vector<TensorTile> all, tiles;
   std::vector<double> cycles;
   for (TensorTile t : tensor_tiles()) {
     t.stages = 2;
+    all.push_back(t);
+    // Parts of whole blocks; all loads of a step are waited for, while other blocks go on.
+    t.stages = 1;
+    for (const int64_t parts : {2, 4, 8, 16}) {
+      if (shape.depth % (parts * kMostBlock) != 0) break;
+      t.terms = shape.depth / parts;
+      all.push_back(t);
+    }
+  }
+  for (const TensorTile& t : all) {
     if (!check_decoded(t).ok() || bytes_of(t) > most_shared(target) || !fits(form, t)) continue;
     const auto blocks = static_cast<double>(shape.batch * ceil_div(shape.rows, rows_of(t)) *
                                             ceil_div(std::max<int64_t>(shape.columns, 1), columns_of(t)));
+    const double parts = t.terms > 0 ? static_cast<double>(shape.depth / t.terms) : 1;
     const double decoded = blocks * static_cast<double>(columns_of(t) * std::max<int64_t>(shape.depth, 1)) * kDecode /
-                           kThreads / std::min(blocks, static_cast<double>(std::max(target.multiprocessors, 1)));
+                           kThreads / std::min(blocks * parts, static_cast<double>(std::max(target.multiprocessors, 1)));
     tiles.push_back(t);
     cycles.push_back(static_cast<double>(kParts) * tensor_cycles(t, shape, target) + decoded);
   }

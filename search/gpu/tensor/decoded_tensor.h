@@ -1,11 +1,12 @@
 // Products of rows of bf16 with a weight of few bits on tensor cores: a block decodes the weights of a step into shared
-// memory, each as the sum of three numbers of bf16 (the move split_factor), whose products with the rows are those of
-// its f32. The warps of the block multiply what is there.
+// memory, each as the sum of two or three numbers of bf16 (the move split_factor), whose products with the rows are
+// those of its f32. The warps of the block multiply what is there. Blocks share sums where there are few of them
+// (split_sum.h).
 //
 //   for n: for k: w[n, k] = f(q);  for m: for n: c = 0; for k: c += f32(a[m, k]) * w[n, k]; y = f(c)
 //     -> for mb @grid: for nb @grid: c[..] = 0
-//          for k0: {a_s = a; q_r = q; w_r = f(q_r); for p < 3: w_s[p] = part p of w_r;
-//                   for warps: for kk: for p < 3: c[..] += a_s * w_s[p] @tensor(mma_bf16)}
+//          for k0: {a_s = a; q_r = q; w_r = f(q_r); for p: w_s[p] = part p of w_r;
+//                   for warps: for kk: for p: c[..] += a_s * w_s[p] @tensor(mma_bf16)}
 //          y = f(c)
 #pragma once
 #include <vector>

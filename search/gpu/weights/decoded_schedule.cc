@@ -20,6 +20,14 @@ namespace {
 
 constexpr int64_t kLanes = 32, kBlock = 256, kChunk = kDecodedChunk, kThreads = 128;
 constexpr int64_t kVectors[] = {8, 4};  // weights that are decoded at a time
+constexpr int64_t kMostAtOnce = 4;      // blocks of a lane whose bytes are on their way
+
+// So many of a lane's blocks, which they divide.
+int64_t at_once_of(int64_t blocks) {
+  int64_t out = std::min(blocks, kMostAtOnce);
+  while (out > 1 && blocks % out != 0) --out;
+  return std::max<int64_t>(out, 1);
+}
 
 class Writer {
  public:
@@ -62,7 +70,11 @@ class Writer {
     halves.erase(halves.begin(), lane);
     list_.move("swap_scopes {} {}k", inner, m);
     list_.move("deal_scope {0}b {1} as {0}l,{0}t", k_, blocks);
-    const std::string chunk = lanes.empty() ? k_ + "t" : lanes.back();
+    const int64_t at_once = block > kChunk || few > 1 ? 1 : at_once_of(depth / blocks);
+    if (at_once > 1) list_.knob("at_once", at_once);
+    if (at_once > 1) list_.move("tile_scope {0}t {1} tail=exact as {0}to,{0}tu", k_, at_once);
+    const std::string turn = at_once > 1 ? k_ + "tu" : k_ + "t";
+    const std::string chunk = lanes.empty() ? turn : lanes.back();
     const std::string step = halves.back();
     list_.move("create_temporary {0} {0}_r at={1} mode=stage", w_.buffer, step);
     list_.move("move_to_register {}_r {}", w_.buffer, step);
@@ -76,6 +88,7 @@ class Writer {
     list_.move("parallelize_block {}i", n_);
     list_.move("parallelize_block {}l", k_);
     for (const std::string& l : lanes) list_.move("parallelize_block {}", l);
+    if (at_once > 1) list_.move("unroll_scope {}tu", k_);
     for (const std::string& h : halves) list_.move("unroll_scope {}", h);
     list_.move("vectorize_scope {}", inner);
     for (const char* part : {"", "k", "e"}) list_.move("unroll_scope {}{}", m, part);

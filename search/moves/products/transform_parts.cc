@@ -3,8 +3,11 @@
 //   ->  for p < 3: for i: s[p, i] = part p of t[i];  for k: for p < 3: c += x * f32(s[p, k])
 //
 // The parts of an f32 are three: it rounded to bf16, what is left of it rounded, and the rest, which is one of bf16. Of
-// an f16 two are enough. An infinity has the largest number of bf16 as its first part and an infinity as its second.
+// an f16 two are enough, and of an f32 that is made of no more than 16 bits, such as a scale of f16 times an integer of
+// 4. An infinity has the largest number of bf16 as its first part and an infinity as its second.
 #include <algorithm>
+#include <bit>
+#include <cstdlib>
 
 #include "ir/analysis/dependence.h"
 #include "ir/core/names.h"
@@ -19,7 +22,52 @@ namespace {
 
 constexpr double kLargestBf16 = 3.3895313892515355e38;
 
+constexpr int64_t kBits = 8, kAllBits = 24;  // of a number of bf16, of an f32
+
 int64_t parts_of(DType type) { return type == DType::f32 ? 3 : type == DType::f16 ? 2 : 0; }
+
+// What an i32 holds that is made of bytes, as far as it is seen. It does not overflow.
+Interval range_of(const Expr& e) {
+  constexpr int64_t kMost = int64_t{1} << 20;
+  const Interval unknown{-kMost, kMost};
+  const auto at = [&](size_t i) { return range_of(e->args[i]); };
+  const auto constant = [&](size_t i) { return is_const_int(e->args[i]) && e->args[i]->ival >= 0; };
+  switch (e->op) {
+    case Op::k_const_int:
+      return std::abs(e->ival) < kMost ? Interval{e->ival, e->ival} : unknown;
+    case Op::k_cast:
+      return range_of(e->args[0]);
+    case Op::k_load:
+      return e->type == DType::u8 ? Interval{0, 255} : e->type == DType::i8 ? Interval{-128, 127} : unknown;
+    case Op::k_bit_and:
+      for (const size_t i : {0, 1})
+        if (constant(i)) return {0, std::min(e->args[i]->ival, kMost)};
+      return unknown;
+    case Op::k_shift_right:
+      return at(0).lo >= 0 ? Interval{0, at(0).hi} : unknown;
+    case Op::k_add:
+      return {std::max(at(0).lo + at(1).lo, -kMost), std::min(at(0).hi + at(1).hi, kMost)};
+    case Op::k_sub:
+      return {std::max(at(0).lo - at(1).hi, -kMost), std::min(at(0).hi - at(1).lo, kMost)};
+    default:
+      return unknown;
+  }
+}
+
+// Bits of an f32 from the highest to the lowest that is not 0, at most; it is no larger or smaller than an f16 and some
+// integers make it.
+int64_t bits_of(const Expr& e) {
+  if (e->type != DType::f32) return kAllBits;
+  if (e->op == Op::k_mul) return std::min(bits_of(e->args[0]) + bits_of(e->args[1]), kAllBits);
+  if (e->op != Op::k_cast) return kAllBits;
+  const Expr& from = e->args[0];
+  if (from->op == Op::k_load && from->type == DType::f16) return 11;
+  if (from->type != DType::i32) return kAllBits;
+  const Interval range = range_of(from);
+  const auto most = static_cast<uint64_t>(std::max(std::abs(range.lo), std::abs(range.hi)));
+  // The largest is a power of two of which the next lower bit is the highest of all others.
+  return std::max<int64_t>(static_cast<int64_t>(std::bit_width(most)) - (std::has_single_bit(most) ? 1 : 0), 1);
+}
 
 // Which factor of the scope's only statement, c += x * t[..], is of that buffer; -1: it is another statement.
 int factor_of(const Stmt& scope, const std::string& buffer) {
@@ -63,12 +111,22 @@ bool is_whole(const Kernel& kernel, const Buffer& b, size_t before) {
   return true;
 }
 
-Expr part(const Expr& value, DType from, const Expr& number) {
+// Of an element that is given, or that a nest makes.
+int64_t parts_of(const Kernel& kernel, const Buffer& b) {
+  if (b.type != DType::f32) return parts_of(b.type);
+  int64_t bits = is_input(b.place) ? kAllBits : 0;
+  for_each_stmt(kernel.body, [&](const Stmt& s) {
+    if (s.kind == Stmt::Kind::assign && s.target == b.name) bits = std::max(bits, bits_of(s.value));
+  });
+  return bits <= 2 * kBits ? 2 : 3;
+}
+
+Expr part(const Expr& value, int64_t parts, const Expr& number) {
   const auto narrow = [](const Expr& e) { return cast(DType::f32, cast(DType::bf16, e)); };
   const auto real = [](double v) { return const_float(v, DType::f32); };
   const Expr first = ir::max(ir::min(value, real(kLargestBf16)), real(-kLargestBf16)), rest = value - narrow(first);
   Expr later = rest;
-  if (parts_of(from) > 2) {
+  if (parts > 2) {
     const Expr second = narrow(rest);
     const Expr last = select(make(Op::k_eq, {rest, second}), real(0), rest - second);
     later = select(make(Op::k_lt, {number, Expr(2)}), rest, last);
@@ -86,7 +144,7 @@ Status apply_split_factor(TransformResult& result, const Move& move, const Trans
   const Buffer buffer = *found;
   LATHE_ASSIGN(const ScopeSite site, find_plain_site(k, move.args[1]));
   const int factor = factor_of(site.scope(), buffer.name);
-  const int64_t parts = parts_of(buffer.type);
+  const int64_t parts = parts_of(k, buffer);
   if (factor < 0 || parts == 0 || buffer.values || !buffer.layout.empty() || buffer.place > Place::heap)
     return invalid("expected `{}` to sum products with elements of `{}`, of f32 or f16", site.scope().iter,
                    buffer.name);
@@ -122,7 +180,7 @@ Status apply_split_factor(TransformResult& result, const Move& move, const Trans
   from.assign(index.begin() + 1, index.end());
   const Expr element = load(buffer.name, from, buffer.type);
   const Expr value = buffer.type == DType::f32 ? element : cast(DType::f32, element);
-  Stmt nest = make_assign(out.name, index, AssignOp::set, part(value, buffer.type, index[0]));
+  Stmt nest = make_assign(out.name, index, AssignOp::set, part(value, parts, index[0]));
   for (size_t d = iters.size(); d-- > 0;) {
     std::vector<Stmt> body;
     body.push_back(std::move(nest));

@@ -22,7 +22,7 @@ std::string recipe_of(const ir::Kernel& naive, int64_t rows) {
 
 TEST(DecodedCode, WhichScheduleServes) {
   EXPECT_THAT(recipe_of(quantised_product("q4_0", 64, 4096), 1),
-              HasSubstr("from decoded.1 block=32 blocks=32 few=1\n"));
+              HasSubstr("from decoded.1 at_once=4 block=32 blocks=32 few=1\n"));
   EXPECT_THAT(recipe_of(quantised_product("q4_k", 64, 4096), 3),
               HasSubstr("from decoded.1 block=256 blocks=4 few=4\n"));
   EXPECT_THAT(recipe_of(quantised_product("q4_0", 64, 96), 8), HasSubstr("from decoded.1 block=32 blocks=2 few=8\n"));

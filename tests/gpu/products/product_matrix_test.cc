@@ -36,12 +36,14 @@ class ProductMatrix : public CountedKernels<testing::TestWithParam<const char*>>
   static std::string what(const search::Scheduled& made) {
     return "\n" + std::string(GetParam()) + "\n" + to_text(made.schedule);
   }
+  // Loads of several vectors stand in the code twice: for lines that begin at multiples of 16 bytes, and for others.
+  static constexpr int64_t kTwice = 2;
   // The launch that adds up parts loads four of them before it adds, and whatever follows.
   void expect_parts(const std::vector<jit::CubinInfo>& launches, bool shared, int64_t others,
                     const search::Scheduled& made) {
     ASSERT_EQ(launches.size(), shared ? 2u : 1u) << what(made);
     shared_ += shared;
-    if (shared) expect(launches[1].loads.bits128, 4 + others, "loads of parts", made);
+    if (shared) expect(launches[1].loads.bits128, 4 * kTwice + others, "loads of parts", made);
   }
   void expect(int64_t got, int64_t want, const char* of, const search::Scheduled& made) {
     expect_predicted(got == want, fmt::format("{} {} of {}{}", got, of, want, what(made)));
@@ -81,8 +83,9 @@ TEST_P(ProductMatrix, FewLinesAreLoadedSeveralVectorsAtOnce) {
     EXPECT_EQ(at_once, 4);
     // Of the large operand; where its terms are neighbours, of the few lines, where its lines are, of the bias.
     const bool terms_last = made->schedule.knobs.at("terms_last") != 0;
-    const int64_t others = terms_last ? at_once * form.lines : form.biased && !form.shared ? few : 0;
-    expect(launches[0].loads.bits128, at_once + others, "loads", *made);
+    const int64_t lines = terms_last ? at_once * form.lines : 0,
+                  biases = !terms_last && form.biased && !form.shared ? few : 0;
+    expect(launches[0].loads.bits128, (at_once + lines) * kTwice + biases, "loads", *made);
     EXPECT_EQ(launches[0].barriers + launches[0].async_copies, 0) << what(*made);
     EXPECT_LE(launches[0].registers, few > 1 ? 168 : 96) << what(*made);
   }

@@ -30,8 +30,13 @@ TensorTile tile_of(TensorTile tile, int64_t stages, bool swapped) {
   tile.swapped = swapped;
   return tile;
 }
+TensorTile parts_of(TensorTile tile, int64_t terms) {
+  tile.terms = terms;
+  return tile;
+}
 const TensorTile kPlain = tile_of({32, 32, 32, 16, 32}, 2, false), kOneStage = tile_of({32, 32, 32, 16, 32}, 1, false),
-                 kSwapped = tile_of({32, 16, 32, 16, 16}, 2, true), kFew = tile_of({32, 8, 32, 16, 8}, 2, true);
+                 kSwapped = tile_of({32, 16, 32, 16, 16}, 2, true), kFew = tile_of({32, 8, 32, 16, 8}, 2, true),
+                 kParts = parts_of(tile_of({32, 16, 32, 16, 16}, 1, true), 256);
 
 search::GeneralKernel general_of(const std::string& format, int64_t n, int64_t k) {
   return search::general_kernel(quantised_product(format, n, k, DType::bf16));
@@ -66,6 +71,32 @@ TEST(DecodedTensor, EveryTileOnTheEmulator) {
     const auto made = search::decoded_tensor(general, tile);
     ASSERT_TRUE(made.ok()) << made.status().to_string();
     for (const int64_t rows : {1, 16, 35}) expect_as_interpreted(made->kernel, sizes_of(general, {{"M", rows}}), kBf16);
+  }
+}
+
+TEST(DecodedTensor, PartsOfSumsOnTheEmulator) {
+  for (const auto& [format, terms] : {std::pair{"q4_0", 800}, {"q4_k", 768}, {"awq", 640}}) {
+    const ir::Kernel naive = quantised_product(format, 64, terms, DType::bf16);
+    const search::GeneralKernel general = search::general_kernel(naive);
+    const auto made = search::decoded_tensor(general, kParts);
+    ASSERT_TRUE(made.ok()) << format << ": " << made.status().to_string();
+    EXPECT_EQ(search::cut_launches(made->kernel)->leaves.size(), 2u);
+    for (const int64_t rows : {1, 16, 19}) {
+      expect_values_kept(search::reads_packed(naive), general, made, {{"M", rows}}, kBf16);
+      expect_as_interpreted(made->kernel, sizes_of(general, {{"M", rows}}), kBf16);
+    }
+  }
+  EXPECT_FALSE(search::decoded_tensor(general_of("q4_k", 64, 768), parts_of(kParts, 128)).ok());  // no whole blocks
+}
+
+TEST(DecodedTensor, FewRowsShareSums) {
+  const search::GeneralKernel general = general_of("q4_0", 4096, 4096);
+  for (const char* gpu : {"h100", "h200"}) {
+    const auto tiles = search::decoded_tiles_of(general, sizes_of(general, {{"M", 16}}), *ir::find_gpu_target(gpu));
+    ASSERT_TRUE(tiles.ok()) << tiles.status().to_string();
+    const TensorTile& t = tiles->front();
+    EXPECT_GT(t.terms, 0) << gpu;
+    EXPECT_LE(t.swapped ? t.columns : t.rows, 16) << gpu;
   }
 }
 
@@ -134,8 +165,11 @@ TEST_P(DecodedTensorMatrix, CompilesAsPredicted) {
       const std::string what = to_text(made->schedule);
       const auto code = compiled(search::cut_launches(made->kernel)->leaves[0], target, what);
       if (!code) continue;
-      // Three products for each square of the result, of 32 terms, in the loop and of the last step.
-      const int64_t products = t.warp_rows / 16 * (t.warp_columns / 8) * 2 * 3 * 2;
+      // A product for each part of a weight and square of the result, of 32 terms, in the loop and, with stages, of the
+      // last step. A weight of f16 times an integer of 4 bits has two parts.
+      const int64_t parts = made->kernel.find_buffer("w_p_f")->dims[0]->ival;
+      EXPECT_EQ(parts == 2, format == std::string("q4_0")) << what;
+      const int64_t products = t.warp_rows / 16 * (t.warp_columns / 8) * 2 * parts * (t.stages > 1 ? 2 : 1);
       expect_predicted(code->mma == products && code->matrix_loads > 0,
                        fmt::format("{} products of {}, {} squares\n{}", code->mma, products, code->matrix_loads, what));
     }
