@@ -6,6 +6,7 @@
 #include "ir/analysis/analysis.h"
 #include "ir/base/gpu_target.h"
 #include "ir/core/text_form.h"
+#include "jit/cuda/aligned_places.h"
 #include "jit/cuda/device_program.h"
 #include "jit/cuda/device_waits.h"
 #include "jit/cuda/differing_names.h"
@@ -116,13 +117,9 @@ class Verifier {
 
   // Of a parameter.
   Status aligned(const DevicePlace& at, int lanes) const {
-    const bool known = std::any_of(aligned_.begin(), aligned_.end(), [&](const auto& a) {
-      return a.second >= lanes && a.first.space == Space::param && a.first.index == at.index &&
-             equal(a.first.offset, at.offset);
-    });
-    return known ? Status()
-                 : invalid("access: {} lanes of {}[{}] at once, and nothing says that they are aligned", lanes,
-                           p_.params[static_cast<size_t>(at.index)].name, print(at.offset));
+    if (aligned_.covers(at, lanes)) return {};
+    return invalid("access: {} lanes of {}[{}] at once, and nothing says that they are aligned", lanes,
+                   p_.params[static_cast<size_t>(at.index)].name, print(at.offset));
   }
 
   Status copy(const DeviceStmt& s) {
@@ -353,11 +350,14 @@ class Verifier {
       case Kind::aligned: {
         if (s.integer) LATHE_RETURN_IF_ERROR(integer(s.integer, ir::DType::b8));
         for (const DevicePlace& at : s.places) LATHE_RETURN_IF_ERROR(place(at));
-        const size_t outside = aligned_.size();
-        for (const DevicePlace& at : s.places) aligned_.emplace_back(at, s.lanes);
-        LATHE_RETURN_IF_ERROR(apart(s.body, Among::warp));
-        aligned_.resize(outside);
-        return apart(s.otherwise, Among::warp);
+        const auto alike = [&](const DevicePlace& at) { return differ_.of(at.offset) == Among::none; };
+        const Among rest = s.integer ? differ_.of(s.integer) : Among::none;
+        const Among some = std::all_of(s.places.begin(), s.places.end(), alike) ? rest : Among::warp;
+        const AlignedPlaces outside = aligned_;
+        aligned_.find(s.places, s.lanes, s.integer);
+        LATHE_RETURN_IF_ERROR(apart(s.body, some));
+        aligned_ = outside;
+        return apart(s.otherwise, some);
       }
       case Kind::loop: {
         LATHE_RETURN_IF_ERROR(integer(s.integer, ir::DType::i64));
@@ -476,15 +476,15 @@ class Verifier {
   }
 
   const DeviceProgram& p_;
-  std::set<std::string> names_, defined_;             // known here; ever defined
-  std::map<int, std::pair<char, int>> values_;        // known here: type and lanes
-  ir::Ranges copies_;                                 // iterators of unrolled loops
-  std::vector<bool> stored_, stored_shared_;          // locals and shared memory, so far
-  std::set<std::string> counted_;                     // names that are added to
-  DifferingNames differ_;                             // names that depend on the thread
-  int apart_ = 0, split_ = 0;                         // bodies around that not all threads run; all of a warp
-  std::set<int> numbers_;                             // ever defined
-  std::vector<std::pair<DevicePlace, int>> aligned_;  // found here, to so many lanes
+  std::set<std::string> names_, defined_;       // known here; ever defined
+  std::map<int, std::pair<char, int>> values_;  // known here: type and lanes
+  ir::Ranges copies_;                           // iterators of unrolled loops
+  std::vector<bool> stored_, stored_shared_;    // locals and shared memory, so far
+  std::set<std::string> counted_;               // names that are added to
+  DifferingNames differ_;                       // names that depend on the thread
+  int apart_ = 0, split_ = 0;                   // bodies around that not all threads run; all of a warp
+  std::set<int> numbers_;                       // ever defined
+  AlignedPlaces aligned_;                       // found here
 };
 
 }  // namespace
