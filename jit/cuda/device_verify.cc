@@ -352,10 +352,10 @@ class Verifier {
         const AlignedPlaces outside = aligned_;
         aligned_.find(s);
         const std::set<std::string> defined = defined_;
-        LATHE_RETURN_IF_ERROR(apart(s.body, Among::warp));
+        LATHE_RETURN_IF_ERROR(apart(s.body, differ_.of(s)));
         aligned_ = outside;
         const std::set<std::string> in_body = std::exchange(defined_, defined);
-        LATHE_RETURN_IF_ERROR(apart(s.otherwise, Among::warp));
+        LATHE_RETURN_IF_ERROR(apart(s.otherwise, differ_.of(s)));
         defined_.insert(in_body.begin(), in_body.end());
         return {};
       }

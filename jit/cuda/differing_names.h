@@ -1,6 +1,7 @@
 // Names of a device program that may mean something else in another thread of the block, and in another one of the same
 // warp.
 #pragma once
+#include <algorithm>
 #include <set>
 #include <string>
 
@@ -19,6 +20,12 @@ class DifferingNames {
     bool out = false;
     ir::for_each_node(e, [&](const ir::ExprNode& n) { out |= block_.count(n.name) != 0; });
     return out ? Among::block : Among::none;
+  }
+  // Of what an `aligned` statement asks.
+  Among of(const DeviceStmt& s) const {
+    const auto alike = [&](const DevicePlace& at) { return of(at.offset) == Among::none; };
+    if (!std::all_of(s.places.begin(), s.places.end(), alike)) return Among::warp;
+    return s.integer ? of(s.integer) : Among::none;
   }
   void add(const std::string& name, Among among) {
     if (among != Among::none) block_.insert(name);

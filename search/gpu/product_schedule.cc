@@ -38,7 +38,7 @@ class Writer {
         m_(p_.m->iter),
         n_(p_.n->iter),
         k_(p_.k->iter),
-        stages_(is_copied(kernel, product) ? product_stages(tile) : 1) {}
+        stages_(is_copied(kernel, product) && !tile.ahead ? product_stages(tile) : 1) {}
 
   Result<Scheduled> run() {
     list_.knob("rows", t_.rows);
@@ -47,21 +47,30 @@ class Writer {
     list_.knob("thread_rows", t_.thread_rows);
     list_.knob("thread_columns", t_.thread_columns);
     if (stages_ > 1) list_.knob("stages", stages_);
+    if (t_.ahead) list_.knob("ahead", 1);
     if (t_.terms > 0) split_sum(list_, summed_, t_.terms);
     tile_result(list_, p_, t_.rows, t_.columns, t_.depth, true);
     stage();
     // The scopes of all sums; with stages, the last steps are apart.
     std::vector<std::string> sums = {"i", "ik", "ik_t"};
-    if (stages_ > 1) {
-      list_.move("pipeline {}0 after={} stages={}", k_, p_.operands.size() - 1, stages_);
+    const size_t copies = t_.ahead ? 2 * p_.operands.size() : p_.operands.size();
+    if (stages_ > 1 || t_.ahead) {
+      list_.move("pipeline {}0 after={} stages={}", k_, copies - 1, t_.ahead ? 2 : stages_);
       sums.insert(sums.begin() + 2, "ik_e");
     }
+    // Sums first: what is stored meanwhile goes to another place.
+    for (size_t i = 0; t_.ahead && i < p_.operands.size(); ++i) list_.move("swap_ops {}0 {}", k_, copies - 1 - i);
     for (const std::string& part : sums) {
       list_.move("pad_scope {}{}", m_, part);
       list_.move("pad_scope {}{}", n_, part);
     }
     for (const ProductOperand& s : p_.operands) {
-      if (stages_ == 1) {
+      if (t_.ahead) {
+        for (const char* step : {"_p", "_n"}) {
+          copy(s, s.buffer + "_r", s.dims, step);
+          copy(s, s.buffer + "_s", s.dims, step);
+        }
+      } else if (stages_ == 1) {
         copy(s, s.buffer + "_r", s.dims);
         copy(s, s.buffer + "_s", s.dims);
       } else {
@@ -135,7 +144,7 @@ class Writer {
 
   // Lines of terms become columns; places of a ring stay outside.
   void turn(const std::string& name) {
-    const int first = stages_ > 1 ? 1 : 0;
+    const int first = stages_ > 1 || t_.ahead ? 1 : 0;
     list_.move("swap_dims {} {} {}", name, first, first + 1);
     list_.move("repeat_padding {} {} {}", name, first, kVector);
   }
@@ -189,6 +198,9 @@ Result<std::vector<ProductTile>> tiles_of_product(const GeneralKernel& general, 
   LATHE_ASSIGN(const ProductForm product, product_form(general.kernel));
   ProductShape shape = shape_of(product, sizes);
   shape.copied = is_copied(general.kernel, product);
+  for (const ProductOperand& o : product.operands) {
+    if (o.dims == 2 && o.terms_last) (o.of_rows ? shape.turned_rows : shape.turned_columns) = true;
+  }
   return ranked_tiles(shape, target);
 }
 

@@ -14,11 +14,14 @@ constexpr int64_t kSharedBytes = 48 * 1024;                   // of a block, wit
 constexpr int64_t kMostThreadSums = 64;                       // leaves room for operands and addresses in 255 registers
 constexpr int64_t kMostUnrolled = 1024;                       // products of a thread in a step, written out
 constexpr int64_t kMostStages = 3, kStagedBytes = 64 * 1024;  // of a block: every GPU has room
-constexpr double kIssue = 4;                                  // instructions of warps in a cycle of a multiprocessor
+constexpr int64_t kPlaces = 2;                                // of steps that come ahead
+constexpr double kBoth = 0.25;  // of what issue and shared memory take, which is not hidden behind the other
+constexpr double kIssue = 4;    // instructions of warps in a cycle of a multiprocessor
 
 int64_t shared_bytes(const ProductTile& t) { return (t.rows + kVector + t.columns + kVector) * t.depth * 4; }
 int64_t registers(const ProductTile& t) {
-  return t.thread_rows * t.thread_columns + 2 * (t.thread_rows + t.thread_columns) + 40;
+  const int64_t next = t.ahead ? (t.rows + t.columns) * t.depth / t.threads() : 0;
+  return t.thread_rows * t.thread_columns + 2 * (t.thread_rows + t.thread_columns) + next + 40;
 }
 
 }  // namespace
@@ -35,7 +38,7 @@ ir::Status check_tile(const ProductTile& t) {
   if (t.thread_columns % kVector != 0 || t.depth % kVector != 0)
     return ir::invalid("{} columns of a thread and a depth of {}, expected multiples of {}", t.thread_columns, t.depth,
                        kVector);
-  LATHE_RETURN_IF_ERROR(check_terms(t, product_stages(t)));
+  LATHE_RETURN_IF_ERROR(check_terms(t, t.ahead ? kPlaces : product_stages(t)));
   if (t.thread_rows * t.thread_columns > kMostThreadSums)
     return ir::invalid("{} sums of a thread, expected at most {}", t.thread_rows * t.thread_columns, kMostThreadSums);
   if (t.thread_rows * t.thread_columns * t.depth > kMostUnrolled)
@@ -43,8 +46,9 @@ ir::Status check_tile(const ProductTile& t) {
                        t.thread_rows * t.thread_columns * t.depth, kMostUnrolled);
   if (registers(t) * t.threads() > kRegisters)
     return ir::invalid("{} registers of a block, expected at most {}", registers(t) * t.threads(), kRegisters);
-  if (shared_bytes(t) > kSharedBytes)
-    return ir::invalid("{} bytes of shared memory, expected at most {}", shared_bytes(t), kSharedBytes);
+  if ((t.ahead ? kPlaces : 1) * shared_bytes(t) > kSharedBytes)
+    return ir::invalid("{} bytes of shared memory, expected at most {}", (t.ahead ? kPlaces : 1) * shared_bytes(t),
+                       kSharedBytes);
   return {};
 }
 
@@ -79,7 +83,10 @@ double product_cycles(const ProductTile& t, const ProductShape& s, const ir::Gpu
   const auto operands = static_cast<double>(t.thread_rows + t.thread_columns);
   const double issue = step * warps * (sums + operands / kVector + 2) / kIssue;
   // Shared memory hands out 128 bytes in a cycle: threads of a warp share what they read of rows.
-  const double shared = step * warps * operands / kVector * 1.5;
+  // Of an operand that is turned round, asynchronous copies of 4 bytes ask for each sector several times.
+  const bool copied = s.copied && !t.ahead;
+  const auto turned = static_cast<double>((s.turned_rows ? t.rows : 0) + (s.turned_columns ? t.columns : 0));
+  const double shared = step * (warps * operands / kVector * 1.5 + turned * (copied ? 0.5 : 0.15));
   TileWork work;
   work.tiles =
       s.batch * ceil_div(std::max<int64_t>(s.rows, 1), t.rows) * ceil_div(std::max<int64_t>(s.columns, 1), t.columns);
@@ -88,9 +95,9 @@ double product_cycles(const ProductTile& t, const ProductShape& s, const ir::Gpu
   work.steps = ceil_div(parts.depth, t.depth);
   work.threads = t.threads();
   work.registers = registers(t);
-  work.stages = s.copied ? product_stages(t) : 1;
+  work.stages = t.ahead ? kPlaces : copied ? product_stages(t) : 1;
   work.shared = work.stages * shared_bytes(t);
-  work.step = std::max(issue, shared) + step * lines * 4 / 32;
+  work.step = std::max(issue, shared) + kBoth * std::min(issue, shared) + step * lines * 4 / 32;
   work.rest = area * 4 / 32;
   const double l2 = static_cast<double>(work.tiles) * (static_cast<double>(parts.depth) * lines + area) * 4 / kL2Bytes;
   const double busy = busy_cycles(work, gpu);
@@ -101,6 +108,9 @@ std::vector<ProductTile> ranked_tiles(const ProductShape& shape, const ir::GpuTa
   const auto with_parts = [&](ProductTile tile) {
     const int64_t blocks = shape.batch * ceil_div(shape.rows, tile.rows) * ceil_div(shape.columns, tile.columns);
     std::vector<ProductTile> out;
+    tile.ahead = shape.copied && (shape.turned_rows || shape.turned_columns);
+    if (tile.ahead) out.push_back(tile);
+    tile.ahead = false;
     for (const int64_t terms : shared_terms(blocks, shape.depth, tile.depth, gpu)) {
       tile.terms = terms;
       out.push_back(tile);

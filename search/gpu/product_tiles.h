@@ -12,7 +12,8 @@ namespace lathe::search {
 // A block has rows x columns of the result, a thread some of each; depth terms are staged in shared memory at a time.
 struct ProductTile {
   int64_t rows = 0, columns = 0, depth = 0, thread_rows = 0, thread_columns = 0;
-  int64_t terms = 0;  // of a part of the sums, which blocks share; 0: a block sums all of them
+  int64_t terms = 0;   // of a part of the sums, which blocks share; 0: a block sums all of them
+  bool ahead = false;  // the next step is on its way in registers, and goes to the other of two places
 
   int64_t row_threads() const { return rows / thread_rows; }
   int64_t column_threads() const { return columns / thread_columns; }
@@ -29,6 +30,7 @@ struct ProductShape {
   int64_t batch = 1, rows = 1, columns = 1, depth = 1;
   bool copied = false;  // operands go to shared memory as they are given, 16 bytes at a time
   bool lines = false;   // results lie in lines of whole vectors of 16 bytes
+  bool turned_rows = false, turned_columns = false;  // an operand's neighbours are terms, and it is turned round
 };
 // Steps of operands in shared memory, of which one is used and the others are on their way: as many as fit.
 int64_t product_stages(const ProductTile& tile);

@@ -57,10 +57,11 @@ struct SumParts {
   template <class Tile>
   SumParts(const Tile& t, const ProductShape& s) : depth(std::max<int64_t>(s.depth, 1)) {
     constexpr double kLaunch = 2500;  // from the end of one launch to the work of the next
+    constexpr double kBytes = 1100;   // of parts that are stored and loaded again, in a cycle
     if (t.terms == 0) return;
     count = ceil_div(depth, t.terms);
     depth = std::min(depth, t.terms);
-    cycles = kLaunch + static_cast<double>(2 * count * s.batch * s.rows * s.columns) * 4 / kL2Bytes;
+    cycles = kLaunch + static_cast<double>(2 * count * s.batch * s.rows * s.columns) * 4 / kBytes;
   }
 };
 // Terms of a part that are worth a try, by the number of blocks that there are without parts. depth: of a step.
@@ -88,7 +89,7 @@ ir::Status check_terms(const Tile& t, int64_t stages) {
 
 // To read operands once, of elements of so many bytes.
 inline double memory_cycles(const ProductShape& s, int bytes) {
-  constexpr double kMemoryBytes = 2500;  // in a cycle
+  constexpr double kMemoryBytes = 2000;  // in a cycle
   return static_cast<double>(s.batch) * static_cast<double>(s.rows + s.columns) * static_cast<double>(s.depth) * bytes /
          kMemoryBytes;
 }

@@ -15,6 +15,7 @@
 #include "jit/cuda/lower/product_waits.h"
 #include "jit/cuda/lower/raise_aligned.h"
 #include "jit/cuda/lower/taken_sizes.h"
+#include "jit/cuda/lower/whole_tiles.h"
 
 namespace lathe::jit {
 
@@ -196,6 +197,7 @@ Result<DeviceProgram> DeviceLowering::run() {
   LATHE_RETURN_IF_ERROR(plan_.role == nullptr ? body(inner->body, threads, out_.body)
                                               : roles(inner->body, grid, threads, out_.body));
   place_product_waits(out_);
+  ask_for_whole_tiles(out_);
   if (!grid.inside || grid.persistent) return std::move(out_);
   DeviceStmt when;
   when.kind = DeviceStmt::Kind::when;

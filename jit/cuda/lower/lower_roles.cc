@@ -6,6 +6,7 @@
 #include "ir/core/names.h"
 #include "ir/core/text_form.h"
 #include "jit/cuda/lower/lowering.h"
+#include "jit/cuda/lower/renaming.h"
 
 namespace lathe::jit {
 
@@ -25,36 +26,6 @@ struct RoleRegisters {
   int groups, filler, reader;
 };
 constexpr RoleRegisters kRegisters[] = {{2, 40, 232}, {3, 40, 152}};
-
-// Names that a list of statements defines, so that another one may define them as well.
-class Renaming {
- public:
-  explicit Renaming(const char* suffix) : suffix_(suffix) {}
-
-  void run(std::vector<DeviceStmt>& list) {
-    for (DeviceStmt& s : list) {
-      if (s.kind == Kind::index && !s.name.empty()) names_[s.name] = s.name + suffix_;  // of its own lanes
-      for (Expr* e : {&s.integer, &s.step}) *e = renamed(*e);
-      for (Expr& e : s.at) e = renamed(e);
-      for (DevicePlace& at : s.places) at.offset = renamed(at.offset);
-      if (!s.name.empty()) s.name = names_[s.name] = s.name + suffix_;
-      run(s.body);
-      run(s.otherwise);
-    }
-  }
-
- private:
-  Expr renamed(const Expr& e) const {
-    if (!e) return e;
-    return ir::rewrite(e, [&](const Expr& n) -> Expr {
-      const auto to = n->op == Op::k_iter ? names_.find(n->name) : names_.end();
-      return to == names_.end() ? Expr() : ir::iter(to->second);
-    });
-  }
-
-  const char* suffix_;
-  std::map<std::string, std::string> names_;
-};
 
 }  // namespace
 

@@ -54,7 +54,12 @@ size_t DeviceLowering::pair_dim(const ir::Buffer& b) const {
 Expr DeviceLowering::offset_of(const ir::Buffer& b, const std::vector<Expr>& index) const {
   if (single_.count(b.name) != 0) return Expr(0);
   std::vector<Expr> at = index, sizes = b.dims;
+  std::vector<size_t> order;  // of dimensions, the outermost first
   if (const auto share = share_.find(b.name); share != share_.end()) {
+    const std::vector<ir::LayoutDim> layout = ir::full_layout(b);
+    if (layout.size() == at.size()) {
+      for (const ir::LayoutDim& l : layout) order.push_back(static_cast<size_t>(l.dim));
+    }
     for (size_t d = 0; d < share->second.size(); ++d) {
       at[d] = share->second[d].own_index(index[d]);
       sizes[d] = Expr(share->second[d].own_size(sizes[d]->ival));
@@ -73,10 +78,11 @@ Expr DeviceLowering::offset_of(const ir::Buffer& b, const std::vector<Expr>& ind
     out = out + at[d] * (b.strides.empty() ? step : b.strides[d]);
     step = step * sizes[d];
   };
+  for (size_t d = order.size(); d < at.size(); ++d) order.push_back(d);
   const size_t inner = pair_dim(b);
   if (inner < at.size()) add(inner);
-  for (size_t d = at.size(); d-- > 0;) {
-    if (d != inner) add(d);
+  for (size_t i = order.size(); i-- > 0;) {
+    if (order[i] != inner) add(order[i]);
   }
   return out;
 }

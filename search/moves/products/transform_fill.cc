@@ -35,11 +35,42 @@ std::optional<size_t> dimension_of(const std::vector<Expr>& index, const std::st
   return out;
 }
 
+// min(C, x - y) of min(C, min(T, x) - y), where T - y is C at least: of a part of a sum that is whole steps, only what
+// lies beyond the sum's own end is filled.
+Expr without_idle_minimum(const Expr& extent, const Ranges& ranges) {
+  const auto parts = [](const Expr& e) -> std::pair<const Expr*, const Expr*> {
+    if (e->op != Op::k_min) return {};
+    for (const size_t i : {0, 1}) {
+      if (is_const_int(e->args[i])) return {&e->args[i], &e->args[1 - i]};
+    }
+    return {};
+  };
+  const auto [most, rest] = parts(extent);
+  if (most == nullptr) return extent;
+  Expr inner;
+  for_each_node(*rest, [&](const ExprNode& n) {
+    if (n.op == Op::k_min && !inner) inner = make(Op::k_min, n.args);
+  });
+  if (!inner) return extent;
+  const auto [whole, other] = parts(inner);
+  if (whole == nullptr) return extent;
+  const auto with = [&](const Expr& by) {
+    return simplify(rewrite(*rest, [&](const Expr& n) { return equal(n, inner) ? by : Expr(); }), ranges);
+  };
+  const Expr of_whole = with(*whole), of_other = with(*other);
+  const bool linear = is_const_int(simplify(of_whole - *whole - (of_other - *other), ranges), 0);
+  return linear && interval(of_whole, ranges).lo >= (*most)->ival ? make(Op::k_min, {*most, of_other}) : extent;
+}
+
 class Filling {
  public:
   // most: iterations that there may be.
-  Filling(Kernel& kernel, const ScopeSite& site, int64_t most)
-      : kernel_(kernel), site_(site), extent_(site.scope().extent), most_(most) {}
+  Filling(Kernel& kernel, const ScopeSite& site, int64_t most, const Ranges& ranges)
+      : kernel_(kernel),
+        site_(site),
+        extent_(site.scope().extent),
+        bound_(without_idle_minimum(extent_, ranges)),
+        most_(most) {}
 
   // Of the nests that give the factors their values, what is to be filled. Empty: all is found.
   Result<std::string> find() {
@@ -68,7 +99,7 @@ class Filling {
       if (w.first) {
         Stmt& s = *w.statement;
         const Expr zero = is_float(s.value->type) ? const_float(0, s.value->type) : const_int(0, s.value->type);
-        s.value = select(make(Op::k_lt, {iter(w.scope->iter), extent_}), s.value, zero);
+        s.value = select(make(Op::k_lt, {iter(w.scope->iter), bound_}), s.value, zero);
       }
       w.scope->extent = Expr(most_);
     }
@@ -126,7 +157,7 @@ class Filling {
 
   Kernel& kernel_;
   const ScopeSite& site_;
-  const Expr extent_;
+  const Expr extent_, bound_;
   const int64_t most_;
   std::vector<Writer> writers_;
 };
@@ -142,7 +173,7 @@ Status apply_fill_scope(TransformResult& result, const Move& move, const Transfo
   const int64_t most = interval(scope.extent, ranges).hi;
   if (is_const_int(scope.extent) || most > kMostIterations)
     return invalid("expected iterations that vary in number, at most {}, got {}", kMostIterations, print_extent(scope));
-  Filling filling(k, site, most);
+  Filling filling(k, site, most, ranges);
   LATHE_ASSIGN(const std::string why, filling.find());
   LATHE_RETURN_IF_ERROR(legality.require(0, why.empty(), why));
   filling.fill();

@@ -76,6 +76,7 @@ TEST(Banks, ProposedSchedulesHaveNoConflicts) {
   for (const char* text : {kProduct, kTurnedProduct}) {
     const auto general = search::general_kernel(kernel_of(text));
     for (const ProductTile& t : {ProductTile{128, 128, 8, 8, 8},
+                                 {128, 128, 16, 8, 8, 0, true},
                                  {128, 64, 16, 8, 4},
                                  {64, 64, 16, 4, 4},
                                  {64, 128, 8, 4, 8},

@@ -62,11 +62,33 @@ TEST(ProductSchedule, EveryTileKeepsTheValues) {
     const int64_t by = number++ % 3 - 1;
     expect_same(fused, of_fused, product_schedule(of_fused, tile),
                 {{"M", tile.rows + by}, {"N", tile.columns - by}, {"K", tile.depth + by}});
+    ProductTile ahead = tile;
+    ahead.ahead = true;
+    if (check_tile(ahead).ok())
+      expect_same(fused, of_fused, product_schedule(of_fused, ahead),
+                  {{"M", tile.rows + by}, {"N", tile.columns - by}, {"K", 2 * tile.depth + by}});
     if (number % 4 == 0)
       expect_same(made, of_made, product_schedule(of_made, tile), {{"M", 7}, {"N", tile.columns + 1}, {"K", 3}});
   }
   for (const int64_t k : {0, 1, 2})
     expect_same(fused, of_fused, product_schedule(of_fused, product_tiles()[0]), {{"M", 1}, {"N", 2}, {"K", k}});
+}
+
+// Steps that come ahead in registers: fewer terms than one, whole ones, one over and under.
+TEST(ProductSchedule, StepsAheadOnTheEmulator) {
+  int emulated = 0;
+  for (const char* text : {kFused, kMade}) {
+    const Kernel naive = kernel_of(text);
+    const GeneralKernel general = general_kernel(naive);
+    const auto made = product_schedule(general, ProductTile{32, 32, 8, 4, 4, 0, true});
+    for (const int64_t k : {0, 1, 7, 8, 9, 16, 17, 40}) {
+      const SymbolValues s = {{"M", 33}, {"N", 36}, {"K", k}};
+      expect_same(naive, general, made, s);
+      test::expect_as_interpreted(made->kernel, sizes_of(general, s), 1e-5);
+      emulated += 3;
+    }
+  }
+  RecordProperty("emulated", emulated);
 }
 
 TEST(ProductSchedule, FewLinesKeepTheValues) {

@@ -180,7 +180,7 @@ TEST(GroupTiles, AreFirstOnHopperWhereThereAreManyRowsAndColumns) {
   };
   EXPECT_EQ(recipe("h200", 512, 768), "groups.1");
   EXPECT_EQ(recipe("h100", 65, 65), "groups.1");
-  EXPECT_EQ(recipe("h200", 64, 768), "tensor.1");
+  EXPECT_EQ(recipe("h200", 64, 768), "tensor.1");  // 300 terms make no boxes, which swapped tiles take
   EXPECT_EQ(recipe("h200", 512, 64), "tensor.1");
   for (const char* gpu : {"a100", "l40s", "rtx5090"}) EXPECT_EQ(recipe(gpu, 512, 768), "tensor.1");
   const SymbolValues sizes = sizes_of(general, {{"M", 512}, {"N", 768}, {"K", 300}});
@@ -199,29 +199,12 @@ TEST(GroupTiles, AreFirstOnHopperWhereThereAreManyRowsAndColumns) {
       device_schedule(general, sizes_of(general, {{"M", 512}, {"N", 768}, {"K", 304}}), *ir::find_gpu_target("h200"));
   ASSERT_TRUE(boxes.ok()) << boxes.status().to_string();
   EXPECT_EQ(boxes->schedule.knobs.count("stages"), 1u);
+  EXPECT_EQ(boxes->schedule.knobs.count("roles"), 1u);
   EXPECT_EQ(boxes->schedule.knobs.count("raster"), 0u);
   const auto many =
       device_schedule(general, sizes_of(general, {{"M", 8192}, {"N", 8192}, {"K", 512}}), *ir::find_gpu_target("h200"));
   ASSERT_TRUE(many.ok()) << many.status().to_string();
   EXPECT_EQ(many->schedule.knobs.count("raster"), 1u);
-  // From 1024 rows and columns on other warps ask for the boxes.
-  const auto roles = [&](int64_t m, int64_t n) {
-    const auto made =
-        device_schedule(general, sizes_of(general, {{"M", m}, {"N", n}, {"K", 4096}}), *ir::find_gpu_target("h200"));
-    return made.ok() && made->schedule.knobs.count("roles") == 1;
-  };
-  EXPECT_TRUE(roles(8192, 8192));
-  EXPECT_TRUE(roles(4096, 4096));
-  EXPECT_TRUE(roles(2048, 2048));
-  const auto proposed = [&](int64_t m, int64_t n) {
-    const auto all = device_candidates(general, sizes_of(general, {{"M", m}, {"N", n}, {"K", 4096}}),
-                                       *ir::find_gpu_target("h200"), 9);
-    return all.ok() && std::any_of(all->begin(), all->end(),
-                                   [](const Scheduled& s) { return s.schedule.knobs.count("roles") == 1; });
-  };
-  EXPECT_TRUE(proposed(1024, 1024));
-  EXPECT_FALSE(proposed(1016, 1024));
-  EXPECT_FALSE(proposed(1024, 1016));
 }
 
 // Blocks go through several tiles where there are more of these than multiprocessors; the same tile without is next.
@@ -248,23 +231,23 @@ TEST(GroupTiles, BlocksGoOnWhereThereAreMoreTilesThanMultiprocessors) {
   EXPECT_TRUE(tiles(8192, 8192)[0].persistent);
 }
 
-// Pairs of blocks share what they read where the L2 cache is what takes time; the same tile without is proposed, too.
+// Pairs of blocks share what they read where there is enough of it in a tile; the same tile without is proposed, too.
 TEST(GroupTiles, PairsWhereThereAreManyTiles) {
   const GeneralKernel general = general_kernel(kernel_of(tensor_product("bf16", false, true)));
   ir::GpuTarget gpu = *ir::find_gpu_target("h200");
-  const auto tiles = [&](int64_t m, int64_t n) {
-    return group_tiles_of(general, sizes_of(general, {{"M", m}, {"N", n}, {"K", 4096}}), gpu).value();
+  const auto tiles = [&](int64_t m, int64_t n, int64_t k) {
+    return group_tiles_of(general, sizes_of(general, {{"M", m}, {"N", n}, {"K", k}}), gpu).value();
   };
-  const auto many = tiles(8192, 8192);
+  const auto many = tiles(2048, 4096, 14336);
   EXPECT_EQ(many[0].pairs, TilePairs::below);
   EXPECT_TRUE(std::any_of(many.begin(), many.end(), [&](const GroupTile& t) {
     return t.rows == many[0].rows && t.columns == many[0].columns && t.persistent && t.staged == many[0].staged &&
            t.pairs == TilePairs::none;
   }));
   for (const int64_t m : {65, 512, 1024, 1536, 4096}) {
-    for (const GroupTile& t : tiles(m, 2048)) {
+    for (const GroupTile& t : tiles(m, 2048, 4096)) {
       const int64_t rows = (m + t.rows - 1) / t.rows, columns = (2048 + t.columns - 1) / t.columns;
-      EXPECT_TRUE(t.pairs == TilePairs::none || (t.roles && rows * columns > gpu.multiprocessors)) << m;
+      EXPECT_TRUE(t.pairs == TilePairs::none || (t.roles && 2 * rows * columns > gpu.multiprocessors)) << m;
     }
   }
   // What is longer is better shared, where reading takes the time.
@@ -273,7 +256,7 @@ TEST(GroupTiles, PairsWhereThereAreManyTiles) {
   narrow.pairs = TilePairs::beside;
   EXPECT_LT(group_cycles(wide, {1, 8192, 8192, 4096}, gpu), group_cycles(narrow, {1, 8192, 8192, 4096}, gpu));
   gpu.multiprocessors = 131;  // of which one would have no other
-  EXPECT_EQ(tiles(8192, 8192)[0].pairs, TilePairs::none);
+  EXPECT_EQ(tiles(2048, 4096, 14336)[0].pairs, TilePairs::none);
 }
 
 // Steps, turns of the grid and edges, of pairs below each other and beside.
@@ -304,12 +287,12 @@ TEST(GroupTiles, RefusesWhatNoGpuRuns) {
   EXPECT_THAT(why({64, 512, 512}), HasSubstr("512 columns of a group"));
   EXPECT_THAT(why({128, 64, 48}), HasSubstr("do not divide"));
   EXPECT_THAT(why({64, 160, 160}), HasSubstr("expected lines of 64"));
+  EXPECT_THAT(why({64, 20, 20, 3}), HasSubstr("20 columns of a group, expected a multiple of 8"));
   EXPECT_THAT(why({1024, 64, 64}), HasSubstr("2048 threads"));
   EXPECT_THAT(why({128, 128, 128, 2}), HasSubstr("2 stages, expected none or 3..8"));
   EXPECT_THAT(why({128, 128, 128, 9}), HasSubstr("9 stages"));
   EXPECT_THAT(why({128, 128, 128, 3, 17}), HasSubstr("17 tiles below each other"));
   EXPECT_THAT(why({320, 64, 64, 3}), HasSubstr("boxes of 320 rows"));
-  EXPECT_THAT(why({128, 32, 32, 3}), HasSubstr("boxes of 128 rows and 32 columns"));
   EXPECT_THAT(why({128, 128, 128, 0, 0, true}), HasSubstr("roles of 2 groups with 0 stages"));
   EXPECT_THAT(why({256, 128, 128, 4, 0, true}), HasSubstr("roles of 4 groups with 4 stages, expected at most 3"));
   EXPECT_THAT(why({192, 256, 256, 3, 0, true}), HasSubstr("176 registers of a thread, expected at most 152"));
