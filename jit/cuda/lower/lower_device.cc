@@ -184,7 +184,7 @@ Result<DeviceProgram> DeviceLowering::run() {
     rank_ = inner->iter;
     out_.cluster = static_cast<int>(ir::kClusterBlocks);
   }
-  for (const std::string& i : grid.iters) grid.last_first.push_back(i != rank_ && takes_longer(inner->body, i));
+  grid.last_first = grid.iters[0] != rank_ && takes_longer(inner->body, grid.iters[0]);
   grid.persistent = inner->body.size() == 1 && inner->body[0].mark == Mark::persistent;
   if (grid.persistent) ranges_.enter(*(inner = &inner->body[0]));
   out_.threads = static_cast<int>(std::min<int64_t>(ir::block_threads(inner->body, ranges_), ir::kMaxBlockThreads + 1));
@@ -215,7 +215,8 @@ void DeviceLowering::iteration(const Grid& grid, const Expr& number, List& to) {
     const bool outermost = g == 0;
     const Expr at = outermost ? rest : ir::mod(rest, grid.along[g]);
     // No block has a number below 0, which is not known of the outermost one.
-    add_let(to, grid.iters[g], grid.last_first[g] ? ir::max(grid.along[g] - Expr(1) - at, Expr(0)) : at);
+    const bool last_first = outermost && grid.last_first;
+    add_let(to, grid.iters[g], last_first ? ir::max(grid.along[g] - Expr(1) - at, Expr(0)) : at);
     if (outermost) break;
     const std::string name = fmt::format("b{}", g);
     add_let(to, name, ir::floordiv(rest, grid.along[g]));

@@ -74,9 +74,9 @@ class DeviceLowering {
   struct Grid {
     std::vector<std::string> iters;  // the outermost first
     std::vector<ir::Expr> along;     // blocks
-    std::vector<bool> last_first;    // whether the last iterations come first, since these take longest
     ir::Expr inside;                 // which of them do something; null: all
     bool persistent = false;
+    bool last_first = false;  // the last iterations of the outermost come first, since these take longest
   };
   static void iteration(const Grid& grid, const ir::Expr& number, List& to);
   ir::Status roles(const std::vector<ir::Stmt>& list, const Grid& grid, int64_t threads, List& to);

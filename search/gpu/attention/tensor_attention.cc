@@ -175,7 +175,8 @@ class Writer {
   // Causally later tiles see more keys. Those of all heads come before the tiles before them, so that the last blocks
   // of a launch are short.
   bool starts_longest() const {
-    return !t_.heads && p_.copies.empty() && !ragged() && uses(p_.scores->extent, p_.row->iter);
+    const bool causal = uses(p_.scores->extent, p_.row->iter) && from_first(p_);
+    return causal && !t_.heads && p_.copies.empty() && !ragged();
   }
 
   // Blocks of keys, and what all queries of a tile do step by step.

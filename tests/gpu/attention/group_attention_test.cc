@@ -37,7 +37,7 @@ TEST(GroupAttention, OfKnownSizes) {
   const Case cases[] = {{{1, 128, 128}, 64, of_groups(64, 64, 2)},
                         {{1, 64, 192, false}, 64, of_groups(64, 64, 2)},
                         {{1, 64, 192}, 64, of_groups(64, 64, 3)},
-                        {{1, 80, 131}, 128, of_groups(64, 64, 2, true)}};
+                        {{1, 80, 131}, 64, of_groups(64, 64, 2, true)}};
   for (const auto& [sizes, depth, tile] : cases) {
     const ir::Kernel naive = test::fixed_attention(sizes, depth);
     const GeneralKernel general = general_kernel(naive);

@@ -96,7 +96,7 @@ TEST_P(TensorAttentionMatrix, OfHeadsWithMasksAndWindows) {
                    {{"bf16", 32, 8, 128, 128, true, 0, true, false, AttentionText::Mask::queries}, {64, 32, 2}},
                    {{"bf16", 32, 8, 64, 64, true, 0, true, false, AttentionText::Mask::heads}, {64, 64, 1}},
                    {{"bf16", 32, 8, 128, 128, true, 1024}, {64, 64, 2}},
-                   {{"bf16", 32, 8, 128, 128, true, 4096, false, true}, {64, 64, 2}},
+                   {{"bf16", 32, 8, 128, 128, true, 4096, false, true}, {64, 32, 2}},
                    {{"bf16", 32, 8, 128, 128, true, 1024, true}, {16, 64, 2, false, true}}});
 }
 TEST_P(TensorAttentionMatrix, OfBytes) {
