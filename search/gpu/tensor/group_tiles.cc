@@ -161,7 +161,7 @@ double group_cycles(const GroupTile& t, const ProductShape& s, const ir::GpuTarg
   // Roles of several groups share out all registers.
   work.registers = t.roles && t.threads() > kGroup ? kRegisters / block_threads(t) : registers(t);
   if (t.roles) work.meeting = 0;
-  if (t.roles) work.chain = kAnswer;
+  if (t.stages > 0) work.chain = kAnswer;
   work.shared = shared_bytes(t);
   work.stages = places(t);
   work.step = static_cast<double>(kDepth) * std::max(area / kProducts, (reads + lines) * 2 / kSharedCycle);

@@ -12,7 +12,7 @@ constexpr uint32_t kTypes[] = {LATHE_DTYPE_BF16, LATHE_DTYPE_F16};
 constexpr lathe_hint kMany = {300, 1}, kBoxes = {304, 1},  // of lines that begin at multiples of 16 bytes
     kRoles = {2048, 1},                                    // so many that some warps only ask for boxes
     kPersistent = {4096, 1},                               // that blocks go through several tiles
-    kPairs = {8192, 1};                                    // that pairs of blocks share what they read
+    kPairs = {16384, 1};                                   // that pairs of blocks share what they read
 float ulp_of(uint32_t type) { return type == LATHE_DTYPE_BF16 ? 0.0079f : 0.00098f; }
 
 struct Turned {
