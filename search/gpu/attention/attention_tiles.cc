@@ -231,7 +231,8 @@ Result<std::vector<AttentionTile>> attention_tiles_of(const GeneralKernel& gener
                       registers(tile, work.depth, work.columns, work.masked) <= kMostThreadRegisters;
     if (!fits) continue;
     const double least = cycles(tile, work, target);
-    if (least >= (tile.heads ? without_few : without)) continue;
+    // Of one key the form without them is none.
+    if (least >= (tile.heads ? without_few : without) && work.most_keys > 1) continue;
     tiles.push_back(tile);
     all.push_back(least);
   }
