@@ -231,8 +231,7 @@ Result<std::vector<AttentionTile>> attention_tiles_of(const GeneralKernel& gener
                       registers(tile, work.depth, work.columns, work.masked) <= kMostThreadRegisters;
     if (!fits) continue;
     const double least = cycles(tile, work, target);
-    // Of one key the form without them is none.
-    if (least >= (tile.heads ? without_few : without) && work.most_keys > 1) continue;
+    if (least >= (tile.heads ? without_few : without)) continue;
     tiles.push_back(tile);
     all.push_back(least);
   }
