@@ -17,7 +17,7 @@ namespace {
 
 constexpr int64_t kHalves = 8;  // elements of 2 bytes in an access of 16
 constexpr int64_t kSquare = 16, kColumns = 8, kLaneRows = 8, kLaneColumns = 2;
-constexpr int64_t kMostCopies = 4, kMostOfHeads = 16;  // of a thread, at a time
+constexpr int64_t kMostCopies = 4, kMostOfHeads = 8, kMostLoads = 16;  // of a thread, at a time
 constexpr int64_t kClearThreads = 128;
 constexpr int64_t kGroupRows = 64, kPanel = 64;  // of four warps that multiply together; elements of a swizzled line
 
@@ -445,8 +445,10 @@ class Writer {
       for (const char* shared : {"_0o", "_1i", "_0i"}) list_.move("parallelize_block {}{}", name, shared);
       list_.move("unroll_scope {}_1q", name);
     }
-    // Few at a time: each has addresses in registers. A block of one warp has more of them on their way.
-    const int64_t most = t_.heads ? kMostOfHeads : kMostCopies;
+    // Few at a time: each has addresses in registers. A block of one warp has more of them on their way, most of all
+    // where it waits for them.
+    const bool waits = t_.stages == 1 && !t_.split;
+    const int64_t most = !t_.heads ? kMostCopies : waits ? kMostLoads : kMostOfHeads;
     const bool many = lines / down > most;
     if (many) list_.move("tile_scope {0}_0r {1} tail=mask as {0}_0m,{0}_0u", name, most);
     list_.move("unroll_scope {}_0{}", name, many ? "u" : "r");

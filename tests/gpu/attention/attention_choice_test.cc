@@ -154,9 +154,9 @@ TEST(AttentionChoice, EveryHeadAndGroupIsServed) {
 // Sizes that are known leave whole blocks and tiles of a known number of iterations, which nothing is added to.
 TEST(AttentionChoice, KnownSizesAreServed) {
   int on_tensor_cores = 0;
-  const std::pair<int64_t, int64_t> sizes_of_calls[] = {{1, 4096},  {1, 4099},    {1, 16},      {16, 16},
-                                                        {64, 64},   {100, 100},   {100, 256},   {128, 128},
-                                                        {512, 512}, {2048, 2048}, {2047, 2048}, {2049, 2049}};
+  const std::pair<int64_t, int64_t> sizes_of_calls[] = {{1, 4096},    {1, 4099},    {1, 82},     {1, 16},    {16, 16},
+                                                        {64, 64},     {100, 100},   {100, 256},  {128, 128}, {512, 512},
+                                                        {2048, 2048}, {2047, 2048}, {2049, 2049}};
   for (const bool causal : {true, false}) {
     for (const auto& [queries, keys] : sizes_of_calls) {
       SCOPED_TRACE(testing::Message() << queries << " queries, " << keys << " keys" << (causal ? ", causal" : ""));

@@ -65,7 +65,7 @@ class TensorAttentionMatrix : public CountedKernels<testing::TestWithParam<const
                           (kept ? depth / 16 : 0);
     const auto of = [&](int64_t line) {  // few lines' at a time
       const int64_t all = (t.keys * line / 8 + t.threads() - 1) / t.threads();
-      return line % 64 == 0 ? std::min<int64_t>(all, t.heads ? 16 : 4) : all;
+      return line % 64 == 0 ? std::min<int64_t>(all, t.heads ? 8 : 4) : all;
     };
     const int64_t copies = t.stages == 1 || bytes ? 0 : (of(depth) + of(columns)) * t.stages;
     expect_predicted(code->mma == products && code->matrix_loads == reads && code->async_copies == copies,
