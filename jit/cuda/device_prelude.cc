@@ -38,9 +38,8 @@ std::string group_function(int columns) {
   for (const char* type : {"bf16", "f16"}) {
     out += fmt::format("LT_GROUP_PRODUCT({}, {}, \"{}\", \"%{}, %{}, p, 1, 1, %{}, %{}\"{})\n", columns, type,
                        registers, n, n + 1, n + 2, n + 3, sums);
-    out += fmt::format(
-        "LT_HELD_PRODUCT({}, {}, \"{}\", \"{{%{}, %{}, %{}, %{}}}, %{}, p, 1, 1, %{}\"{})\n", columns, type,
-        registers, n, n + 1, n + 2, n + 3, n + 4, n + 5, sums);
+    out += fmt::format("LT_HELD_PRODUCT({}, {}, \"{}\", \"{{%{}, %{}, %{}, %{}}}, %{}, p, 1, 1, %{}\"{})\n", columns,
+                       type, registers, n, n + 1, n + 2, n + 3, n + 4, n + 5, sums);
   }
   return out + "#endif\n";
 }

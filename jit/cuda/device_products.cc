@@ -197,9 +197,9 @@ Status check_group_tile(const DeviceProgram& p, const DeviceStmt& s, size_t tile
   const std::string& name = p.shared[static_cast<size_t>(at.index)].name;
   // Lines begin where the hardware counts them from: at each eighth one, and terms in it by 16.
   const ir::Expr in_lines = ir::simplify(ir::mod(at.offset, ir::Expr(kLine * kLines)), ranges);
-  const bool begins = t.across ? ir::is_const_int(in_lines, 0)
-                               : ir::proves_divisible(at.offset, kTerms, ranges) &&
-                                     ir::interval(in_lines, ranges).hi <= kLine - kTerms;
+  const bool begins =
+      t.across ? ir::is_const_int(in_lines, 0)
+               : ir::proves_divisible(at.offset, kTerms, ranges) && ir::interval(in_lines, ranges).hi <= kLine - kTerms;
   if (!begins || t.lines < kLine * kLines || t.lines % (kLine * kLines) != 0 || t.panels % (kLine * kLines) != 0)
     return invalid("warp: {}[{}] is not where lines of a tile begin", name, print(at.offset));
   const int64_t lines = tile == 0 && row.held() == 0 ? kRows : s.columns;

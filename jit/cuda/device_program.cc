@@ -173,7 +173,7 @@ class Printer {
           const size_t held = warp_op(s.warp).goes_on() ? warp_op(s.warp).held() : 0;
           for (size_t i = 0; i < s.tiles.size() && i + 1 + held < all.size(); ++i)
             all[i + 1 + held] += fmt::format(" {} {}", s.tiles[i].across ? "across" : "along", s.tiles[i].lines) +
-                          (s.tiles[i].panels == 0 ? "" : fmt::format(" {}", s.tiles[i].panels));
+                                 (s.tiles[i].panels == 0 ? "" : fmt::format(" {}", s.tiles[i].panels));
           if (s.columns > 0) all[0] += fmt::format(" x{}", s.columns);
           const size_t results = std::min(std::string_view(warp_op(s.warp).results).size(), all.size());
           out_ += fmt::format("{} {} from {}\n", warp_op(s.warp).name,

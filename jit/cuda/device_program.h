@@ -53,9 +53,9 @@ inline constexpr int kWarpThreads = 32, kGroupThreads = 128;
 struct WarpOpRow {
   const char *name, *results, *operands;
   ir::DType type;
-  int threads;                                             // a warp, or a group of four
-  bool moves() const { return results[0] == 'h'; }         // elements as they are
-  bool goes_on() const { return threads > kWarpThreads; }  // its threads do, and wait for the results later
+  int threads;                                                // a warp, or a group of four
+  bool moves() const { return results[0] == 'h'; }            // elements as they are
+  bool goes_on() const { return threads > kWarpThreads; }     // its threads do, and wait for the results later
   size_t held() const { return operands[0] == 't' ? 0 : 4; }  // of those: registers of a thread that are its factor
 };
 const WarpOpRow& warp_op(WarpOp op);

@@ -476,15 +476,15 @@ class Verifier {
   }
 
   const DeviceProgram& p_;
-  std::set<std::string> names_, defined_;             // known here; ever defined
-  std::map<int, std::pair<char, int>> values_;        // known here: type and lanes
-  ir::Ranges copies_;                                 // iterators of unrolled loops
-  std::vector<bool> stored_, stored_shared_;          // locals and shared memory, so far
-  std::set<std::string> counted_;                     // names that are added to
-  DifferingNames differ_;                             // names that depend on the thread
-  int apart_ = 0, split_ = 0;                         // bodies around that not all threads run; all of a warp
-  std::set<int> numbers_;                             // ever defined
-  AlignedPlaces aligned_;                             // found here
+  std::set<std::string> names_, defined_;       // known here; ever defined
+  std::map<int, std::pair<char, int>> values_;  // known here: type and lanes
+  ir::Ranges copies_;                           // iterators of unrolled loops
+  std::vector<bool> stored_, stored_shared_;    // locals and shared memory, so far
+  std::set<std::string> counted_;               // names that are added to
+  DifferingNames differ_;                       // names that depend on the thread
+  int apart_ = 0, split_ = 0;                   // bodies around that not all threads run; all of a warp
+  std::set<int> numbers_;                       // ever defined
+  AlignedPlaces aligned_;                       // found here
 };
 
 }  // namespace

@@ -239,8 +239,9 @@ static Status read_on(const Kernel& kernel, Stmt& copy, const ScopeSite& site, i
   size_t dim = 0;
   while (from->op == Op::k_load && dim < from->args.size() && !uses(from->args[dim], i)) ++dim;
   const bool one = from->op == Op::k_load && dim < from->args.size() &&
-                   std::none_of(from->args.begin() + static_cast<std::ptrdiff_t>(dim) + 1, from->args.end(),
-                                [&](const Expr& e) { return uses(e, i); });
+                   std::none_of(
+                       from->args.begin() + static_cast<std::ptrdiff_t>(dim) + 1, from->args.end(),
+                       [&](const Expr& e) { return uses(e, i); });
   const Expr base = one ? simplify(from->args[dim] - iter(i)) : Expr();
   if (!one || uses(base, i)) return invalid("expected `{}` to copy neighbours along one dimension", i);
   const Expr& size = kernel.find_buffer(from->name)->dims[dim];

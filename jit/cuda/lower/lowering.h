@@ -192,8 +192,8 @@ class DeviceLowering {
   const ir::Stmt* vector_ = nullptr;  // whose lanes are taken together
   int lanes_ = 1;
   std::vector<DevicePlace>* places_ = nullptr;  // that must be aligned for it
-  std::optional<std::set<int>> lines_;          // parameters that have to begin at a multiple of 16 bytes; none: unknown
-  bool as_they_lie_ = false;                    // it has been asked, and they do not
+  std::optional<std::set<int>> lines_;  // parameters that have to begin at a multiple of 16 bytes; none: unknown
+  bool as_they_lie_ = false;            // it has been asked, and they do not
 };
 
 template <class F>

@@ -121,7 +121,7 @@ double waves(const TileWork& work, const Work& w, const Step& step, const GpuTar
 
 double cycles(const AttentionTile& t, const Work& w, const GpuTarget& gpu) {
   constexpr double kProducts = 1024, kGroupProducts = 2048, kSharedCycle = 128, kIssue = 4;  // in a cycle
-  const double element = t.split ? 20 : 12;                           // instructions for a score
+  const double element = t.split ? 20 : 12;                                                  // instructions for a score
   const double sums = static_cast<double>(w.columns) * (t.split ? 3 : 1), factors = static_cast<double>(w.depth) + sums;
   const auto keys = static_cast<double>(t.keys), rows = static_cast<double>(t.rows),
              line = static_cast<double>(w.depth + w.columns), warps = rows / kSquare;

@@ -34,8 +34,8 @@ namespace lathe::search {
 // others are on their way.
 struct AttentionTile {
   int64_t rows = 64, keys = 64, stages = 2;
-  bool split = false;  // weights, into three numbers
-  bool heads = false;  // rows are the heads that share keys, of one query
+  bool split = false;   // weights, into three numbers
+  bool heads = false;   // rows are the heads that share keys, of one query
   int64_t part = 0;     // keys of a part; 0: all. Only of heads
   bool groups = false;  // of four warps, which multiply together (wgmma)
   int64_t threads() const { return rows / 16 * 32; }

@@ -210,7 +210,8 @@ Result<std::vector<TensorTile>> decoded_tiles_of(const GeneralKernel& general, c
                                             ceil_div(std::max<int64_t>(shape.columns, 1), columns_of(t)));
     const double parts = t.terms > 0 ? static_cast<double>(shape.depth / t.terms) : 1;
     const double decoded = blocks * static_cast<double>(columns_of(t) * std::max<int64_t>(shape.depth, 1)) * kDecode /
-                           kThreads / std::min(blocks * parts, static_cast<double>(std::max(target.multiprocessors, 1)));
+                           kThreads /
+                           std::min(blocks * parts, static_cast<double>(std::max(target.multiprocessors, 1)));
     tiles.push_back(t);
     cycles.push_back(static_cast<double>(kParts) * tensor_cycles(t, shape, target) + decoded);
   }

@@ -293,7 +293,7 @@ Result<std::vector<GroupTile>> group_tiles_of(const GeneralKernel& general, cons
     out.insert(out.begin() + 1, out.front());
     out[1].pairs = TilePairs::none;
   }
-  for (bool GroupTile::*form : {&GroupTile::staged, &GroupTile::persistent}) {
+  for (bool GroupTile::* form : {&GroupTile::staged, &GroupTile::persistent}) {
     if (out.empty() || !(out.front().*form)) continue;
     out.insert(out.begin() + 1, out.front());
     out[1].*form = false;

@@ -234,7 +234,8 @@ FAKE int nvrtcCompileProgram(void* program, int num_options, const char* const* 
   const MadeKernel kernel_code = made(p);
   p.log = kernel_code.log + state.log;
   const bool faulty = state.faults > 0 && state.faults.fetch_sub(1) > 0;
-  if (faulty || (state.spills && !spared)) p.log += "    8 bytes stack frame, 8 bytes spill stores, 16 bytes spill loads\n";
+  if (faulty || (state.spills && !spared))
+    p.log += "    8 bytes stack frame, 8 bytes spill stores, 16 bytes spill loads\n";
   if (kernel_code.code.empty()) return kCompilation;
   p.cubin = lathe::test::write_fake_cubin(sm, kernel[2], kRegisters, kernel_code.code, cluster);
   return kOk;
