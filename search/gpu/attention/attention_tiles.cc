@@ -151,12 +151,12 @@ double cycles(const AttentionTile& t, const Work& w, const GpuTarget& gpu) {
   // Products of a group wait for those before and for what is made of them.
   work.chain = t.groups ? keys * factors / 16 + 400 : line / kSquare * 20 + 400;
   if (t.heads) {
-    constexpr double kAtOnce = 16;   // accesses of a thread to keys and values
-    constexpr double kBeside = 150;  // instructions of a step, of however many keys
-    constexpr double kPages = 3.5;   // times as many where each key is looked for in its page
+    const double at_once = t.split ? 8 : 16;  // loads of a thread, of keys and then of values
+    constexpr double kBeside = 150;           // instructions of a step, of however many keys
+    constexpr double kPages = 3.5;            // times as many where each key is looked for in its page
     const double all = of_warp + made * kIssue / warps + kBeside;
     const Step step = {keys * line * w.element, w.page > 0 && t.keys > w.page ? all * kPages : all,
-                       std::ceil(keys * line / 8 / static_cast<double>(t.threads()) / kAtOnce)};
+                       2 * std::ceil(keys * line / 16 / static_cast<double>(t.threads()) / at_once)};
     return waves(work, w, step, gpu) + idle_cycles(t, w, gpu, work.tiles) + (t.part > 0 ? merge_cycles(w, parts) : 0);
   }
   const double busy = busy_cycles(work, gpu);
@@ -167,8 +167,8 @@ double cycles(const AttentionTile& t, const Work& w, const GpuTarget& gpu) {
 // Of blocks of 128 threads that do without them, for a query of each of some heads (attention_schedule.h), beside tiles
 // of queries, or of heads.
 double cycles_without(const Work& w, bool heads, const GpuTarget& gpu) {
-  constexpr double kProducts = 48, kSoftmax = 100, kPages = 2;
-  constexpr int64_t kMostHeads = 8, kLeast = 256;  // at a time; of a part
+  constexpr double kProducts = 48, kSoftmax = 100, kPages = 2, kMade = 4;  // times as many of pages, of bytes
+  constexpr int64_t kMostHeads = 8, kLeast = 256;                          // at a time; of a part
   const int64_t rows = std::min(w.group, kMostHeads), keys = std::max<int64_t>(static_cast<int64_t>(w.keys), 1);
   const int64_t at_once = heads ? 32 : 64;
   const double line = static_cast<double>(w.depth + w.columns);
@@ -186,7 +186,8 @@ double cycles_without(const Work& w, bool heads, const GpuTarget& gpu) {
     if (heads) {
       // Keys, and then values, come to registers.
       const double all = static_cast<double>(rows + 1) * step_keys * line / 128 + kSoftmax;
-      const Step step = {step_keys * line * w.element, w.page > 0 ? all * kPages : all, 2};
+      const double times = (w.page > 0 ? kPages : 1) * (w.element < 2 ? kMade : 1);
+      const Step step = {step_keys * line * w.element, all * times, 2};
       cycles += waves(work, w, step, gpu);
     } else {
       work.step = static_cast<double>(rows) * step_keys * line / kProducts;
