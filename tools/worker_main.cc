@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <bit>
 #include <cerrno>
 #include <chrono>
 #include <cstdlib>
@@ -23,9 +24,11 @@ namespace {
 
 using namespace lathe::runtime;
 
-// For the signal handler: nothing else can tell it what was running, in the process and in the thread that faults.
+// For the signal handler: nothing else can tell it what was running, in the process and in the thread that faults; and
+// which of the first 64 candidates are being compiled, a bit each.
 std::atomic<int> g_candidate{-1};
 thread_local int t_candidate = -1;
+std::atomic<uint64_t> g_compiled{0};
 std::atomic<const Oracle*> g_oracle{nullptr};
 
 void send_all(const char* data, size_t size) {
@@ -59,7 +62,9 @@ size_t put(char* to, int value) {
 void on_fault(int signal, siginfo_t* info, void*) {
   char text[320];
   size_t n = put(text, "\n{\"fault\": ");
-  n += put(text + n, signal != SIGTERM && t_candidate >= 0 ? t_candidate : g_candidate.load());
+  const uint64_t compiled = g_compiled.load();  // of several that began together, those that do not end
+  const int hangs = compiled != 0 ? std::countr_zero(compiled) : g_candidate.load();
+  n += put(text + n, signal != SIGTERM && t_candidate >= 0 ? t_candidate : hangs);
   n += put(text + n, ", \"signal\": ");
   n += put(text + n, signal);
   n += put(text + n, ", \"what\": \"");
@@ -149,6 +154,10 @@ class Server {
       last_ = now;
       const std::string text = encode_progress(candidate, phase);
       send_all(text.data(), text.size());
+    };
+    out.compiles = [](int candidate, bool begins) {
+      const uint64_t bit = candidate < 64 ? uint64_t{1} << candidate : 0;
+      begins ? g_compiled |= bit : g_compiled &= ~bit;
     };
     out.settled = [](int candidate, const CandidateResult& result) {
       const std::string text = encode_settled(candidate, result);

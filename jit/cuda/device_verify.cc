@@ -252,9 +252,9 @@ class Verifier {
         return invalid("warp: {} is no operand {} of {}", name_of(at), i, row.name);
       all.places = {at};
       all.lanes = 2;
+      LATHE_RETURN_IF_ERROR(whole_register(at));
       LATHE_RETURN_IF_ERROR(local(all));
-      if (!stored_[static_cast<size_t>(at.index)])
-        return invalid("locals: {} is loaded before anything is stored to it", name_of(at));
+      if (!stored_[static_cast<size_t>(at.index)]) return invalid("locals: nothing is stored to {}", name_of(at));
     }
     for (size_t i = 0; i < s.tiles.size(); ++i) {
       const DevicePlace& at = s.places[i + 1 + row.held()];

@@ -189,8 +189,8 @@ class Checker {
   // What all threads decide alike is one of the two; else some may be in the one and some in the other.
   Status branches(const DeviceStmt& s, const Mask& mask, State& state) {
     const ThreadValues condition = s.integer ? names_.of(s.integer) : ThreadValues{{1, 1}};
-    const auto same = [&](const DevicePlace& at) { return names_.of(at.offset).size() == 1; };
-    const bool alike = condition.size() == 1 && std::all_of(s.places.begin(), s.places.end(), same);
+    bool alike = condition.size() == 1;
+    for (const DevicePlace& at : s.places) alike &= names_.of(at.offset).size() == 1;
     Mask yes = mask, no = mask;
     for (size_t t = 0; t < mask.size(); ++t) {
       yes[t] &= in(condition, t).hi != 0;
@@ -213,16 +213,13 @@ class Checker {
       alternative_ = outer;
       return status;
     }
-    State before = state;
     const bool may = condition[0].hi != 0, must = condition[0].lo != 0 && s.kind == DeviceStmt::Kind::when;
+    State before = state;
     if (may) LATHE_RETURN_IF_ERROR(body(s.body, yes, state));
     if (must) return {};
     LATHE_RETURN_IF_ERROR(body(s.otherwise, no, before));
-    if (may) {
-      join(state, before);
-    } else {
-      state = std::move(before);
-    }
+    if (!may) state = before;
+    join(state, before);
     return {};
   }
 

@@ -106,15 +106,18 @@ Result<DevicePlan> plan_on_device(const ir::Kernel& naive, const SymbolValues& d
   };
   LATHE_ASSIGN(std::vector<search::Scheduled> ranked, rank(1));
   Result<DevicePlan> plan = plan_of(naive, general, std::move(ranked.front()), target, codes, policy);
-  const auto refused = [](const Result<DevicePlan>& p) {
-    return !p.ok() && p.status().code() == ir::Code::kUNSUPPORTED;
+  if (plan.ok()) return plan;
+  // What a compiler made of it was refused, or whoever filled the store found that: then code of a next one is there.
+  DevicePolicy own = policy;
+  own.compile = policy.compile && codes.compiler(policy.driver).ok();
+  const auto lacks = [&](const Status& why) {
+    return why.code() == ir::Code::kUNSUPPORTED || (!own.compile && why.code() == ir::Code::kMISS);
   };
-  // Where the compiler is there, and made of it what is refused.
-  if (!refused(plan) || !policy.compile || !codes.compiler(policy.driver).ok()) return plan;
+  if (!lacks(plan.status())) return plan;
   LATHE_ASSIGN(ranked, rank(kRungs));
   for (size_t i = 1; i < ranked.size(); ++i) {
-    Result<DevicePlan> next = plan_of(naive, general, std::move(ranked[i]), target, codes, policy);
-    if (!refused(next)) return next;
+    Result<DevicePlan> next = plan_of(naive, general, std::move(ranked[i]), target, codes, own);
+    if (next.ok() || !lacks(next.status())) return next;
   }
   return plan;
 }

@@ -8,6 +8,8 @@ namespace lathe::runtime {
 
 struct EvaluationHooks {
   std::function<void(int candidate, EvaluatePhase phase)> progress;  // before work on a candidate starts
+  // Around the compilation of each of several at once, on the thread that compiles; progress() comes from it as well.
+  std::function<void(int candidate, bool begins)> compiles;
   std::function<void(int candidate, const CandidateResult&)> settled;
   std::function<void(const Oracle*)> oracle;  // the one in use; null before it goes
   std::shared_ptr<StageMaker> stages = std::make_shared<StageMaker>();

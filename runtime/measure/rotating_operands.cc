@@ -88,7 +88,6 @@ struct RotatingOperands::Impl {
   ir::Status place_together(const Stage& stage, std::vector<Where>* args);
   // What is beyond the first bytes is copies of them.
   static void copy_first(const Operand& o, int64_t first, int64_t bytes);
-  // Its integers are of a Kernel some of whose loops run as long as integers say.
   ir::Status reserve_workspace(int64_t bytes);
   // The workspace comes after the operands.
   int64_t offset(size_t i) const {

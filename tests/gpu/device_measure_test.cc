@@ -2,8 +2,7 @@
 // when the device fails.
 #include <gtest/gtest.h>
 
-#include <thread>
-
+#include "runtime/base/tasks.h"
 #include "runtime/cuda/device_stage.h"
 #include "runtime/cuda/measure/device_evaluation.h"
 #include "runtime/cuda/measure/device_timing.h"
@@ -160,7 +159,7 @@ TEST(DeviceEvaluation, PartsOfSumsAreTimed) {
 
 // Code of several candidates is compiled at once: one waits in the compiler until another one is there.
 TEST(DeviceEvaluation, CandidatesAreCompiledAtOnce) {
-  if (std::thread::hardware_concurrency() < 2) GTEST_SKIP() << "one core";
+  if (TaskArena(2).threads() < 2) GTEST_SKIP() << "one core";
   BreakableTask t("at_once");
   ASSERT_NE(t.state, nullptr) << dlerror();
   test::FakeNvrtc& compiler = test::fake_compiler();

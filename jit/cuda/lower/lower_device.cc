@@ -13,9 +13,9 @@
 #include "jit/cuda/lower/guards.h"
 #include "jit/cuda/lower/lowering.h"
 #include "jit/cuda/lower/product_waits.h"
-#include "jit/cuda/lower/raise_aligned.h"
 #include "jit/cuda/lower/taken_sizes.h"
-#include "jit/cuda/lower/whole_tiles.h"
+#include "jit/cuda/passes/raise_aligned.h"
+#include "jit/cuda/passes/whole_tiles.h"
 
 namespace lathe::jit {
 

@@ -3,7 +3,7 @@
 // of what the others have loaded.
 //
 //   for i: for u @unroll: {if aligned: x8 else: for v}
-//     -> if e1 % 8 == 0 and p0 is aligned: for i: for u: x8
+//     -> if lines and the loop are multiples of 8 long and p0 is aligned: for i: for u: x8
 //        else: as above
 #include <algorithm>
 
@@ -60,13 +60,14 @@ Status DeviceLowering::by_lines(const Stmt& s, int64_t threads, List& to) {
   int64_t lanes = 1;
   add_symbols(s.extent, sizes);
   ir::for_each_stmt(s.body, [&](const Stmt& inner) {
-    if (inner.kind == Stmt::Kind::scope) add_symbols(inner.extent, sizes);
+    if (inner.kind == Stmt::Kind::scope && inner.mark == Mark::vector) add_symbols(inner.extent, sizes);
   });
   for (const ir::Access& a : ir::collect_accesses(s.body)) {
     const ir::Buffer& b = *kernel_.find_buffer(a.buffer);
-    for (const Expr& i : a.index) add_symbols(i, sizes);
     if (!ir::is_param(b.place)) continue;
-    for (size_t d = 1; d < b.dims.size(); ++d) add_symbols(b.dims[d], sizes);
+    // Further dimensions are multiples of the last one apart.
+    if (b.dims.size() > 1) add_symbols(b.dims.back(), sizes);
+    for (const Expr& stride : b.strides) add_symbols(stride, sizes);
     lanes = std::max<int64_t>(lanes, lanes_at_once(b.type));
   }
   const auto ranges = ranges_;
@@ -76,6 +77,7 @@ Status DeviceLowering::by_lines(const Stmt& s, int64_t threads, List& to) {
   all.kind = DeviceStmt::Kind::aligned;
   all.lanes = kMaxLanes;
   for (const std::string& size : sizes) {
+    if (!ranges_.find(size)) continue;
     ranges_.set(size, *ranges_.find(size), lanes);
     const Expr whole = ir::make(ir::Op::k_eq, {ir::mod(ir::symbol(size), Expr(lanes)), Expr(0)});
     all.integer = all.integer ? ir::make(ir::Op::k_logical_and, {all.integer, whole}) : whole;
@@ -91,6 +93,8 @@ Status DeviceLowering::by_lines(const Stmt& s, int64_t threads, List& to) {
   as_they_lie_ = true;
   status = loop(s, threads, all.otherwise);
   as_they_lie_ = false;
+  known_ = known;
+  taken_ = taken;
   LATHE_RETURN_IF_ERROR(status);
   if (all.places.empty()) {
     std::move(all.otherwise.begin(), all.otherwise.end(), std::back_inserter(to));

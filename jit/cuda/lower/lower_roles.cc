@@ -6,7 +6,7 @@
 #include "ir/core/names.h"
 #include "ir/core/text_form.h"
 #include "jit/cuda/lower/lowering.h"
-#include "jit/cuda/lower/renaming.h"
+#include "jit/cuda/passes/renaming.h"
 
 namespace lathe::jit {
 

@@ -178,10 +178,12 @@ class DeviceEvaluation final : public Evaluation {
     TaskArena cores(static_cast<int>(std::thread::hardware_concurrency()));
     (void)for_each_index(&cores, candidates_.size() - static_cast<size_t>(first), [&](size_t n) {
       const int i = first + static_cast<int>(n);
+      if (hooks_.compiles) hooks_.compiles(i, true);
       hooks_progress(i, EvaluatePhase::build);
       const Result<search::Schedule> schedule = search::parse_schedule(at(i).spec.schedule);
       if (schedule.ok())
         at(i).compiled = plan_on_device(naive_, task_.dims, &*schedule, device_->target(), codes_, policy()).status();
+      if (hooks_.compiles) hooks_.compiles(i, false);
       return Status();
     });
   }

@@ -48,12 +48,17 @@ Result<ExplainedDeviceKernel> explain_kernel(Context& context, const search::Pro
   } else {
     e.miss = fmt::format("{} ({})", miss_reason_name(reason), miss_reason_meaning(reason));
   }
-  e.schedule = search::to_text(scheduled.schedule);
-  e.scheduled = ir::print(scheduled.kernel);
-  LATHE_ASSIGN(const ir::LaunchKernel cut, search::cut_launches(scheduled.kernel));
   DevicePolicy policy;
   policy.compile = context.seal() == Seal::off;
   policy.allowed = problem.allowed;
+  if (!e.stored) {  // the first one whose code is taken
+    Result<DevicePlan> served =
+        plan_on_device(problem.kernel, problem.dims, nullptr, on.target, context.device_codes(), policy);
+    if (served.ok()) scheduled = std::move(served->scheduled);
+  }
+  e.schedule = search::to_text(scheduled.schedule);
+  e.scheduled = ir::print(scheduled.kernel);
+  LATHE_ASSIGN(const ir::LaunchKernel cut, search::cut_launches(scheduled.kernel));
   const Result<DevicePlan> plan =
       plan_on_device(problem.kernel, problem.dims, &scheduled.schedule, on.target, context.device_codes(), policy);
   for (size_t i = 0; i < cut.launches.size(); ++i) {

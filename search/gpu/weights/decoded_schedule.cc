@@ -70,7 +70,8 @@ class Writer {
     halves.erase(halves.begin(), lane);
     list_.move("swap_scopes {} {}k", inner, m);
     list_.move("deal_scope {0}b {1} as {0}l,{0}t", k_, blocks);
-    const int64_t at_once = block > kChunk || few > 1 ? 1 : at_once_of(depth / blocks);
+    // Several at once where all lanes have as many.
+    const int64_t at_once = block > kChunk || few > 1 || depth % blocks != 0 ? 1 : at_once_of(depth / blocks);
     if (at_once > 1) list_.knob("at_once", at_once);
     if (at_once > 1) list_.move("tile_scope {0}t {1} tail=exact as {0}to,{0}tu", k_, at_once);
     const std::string turn = at_once > 1 ? k_ + "tu" : k_ + "t";

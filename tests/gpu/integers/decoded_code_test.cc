@@ -23,6 +23,11 @@ std::string recipe_of(const ir::Kernel& naive, int64_t rows) {
 TEST(DecodedCode, WhichScheduleServes) {
   EXPECT_THAT(recipe_of(quantised_product("q4_0", 64, 4096), 1),
               HasSubstr("from decoded.1 at_once=4 block=32 blocks=32 few=1\n"));
+  // 112 and 344 blocks of weights are no multiples of 32 lanes that have several at once.
+  for (const int64_t terms : {2560, 3584, 11008, 18944}) {
+    EXPECT_THAT(recipe_of(quantised_product("q4_0", 64, terms), 1), HasSubstr("block=32 blocks=32 few=1\n"));
+    EXPECT_THAT(recipe_of(quantised_product("q8_0", 64, terms), 1), HasSubstr("block=32 blocks=32 few=1\n"));
+  }
   EXPECT_THAT(recipe_of(quantised_product("q4_k", 64, 4096), 3),
               HasSubstr("from decoded.1 block=256 blocks=4 few=4\n"));
   EXPECT_THAT(recipe_of(quantised_product("q4_0", 64, 96), 8), HasSubstr("from decoded.1 block=32 blocks=2 few=8\n"));

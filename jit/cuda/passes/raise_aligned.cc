@@ -1,5 +1,5 @@
 // See raise_aligned.h.
-#include "jit/cuda/lower/raise_aligned.h"
+#include "jit/cuda/passes/raise_aligned.h"
 
 #include <algorithm>
 #include <map>

@@ -1,7 +1,7 @@
 // See whole_tiles.h. A condition a < b, whose b is a minimum of minima, holds if it does for each of them. What is left
 // of b - a is x + s, where s has names that the results define themselves and x none: so x has to be more than the
 // least s takes away, for all of the results the same.
-#include "jit/cuda/lower/whole_tiles.h"
+#include "jit/cuda/passes/whole_tiles.h"
 
 #include <fmt/format.h>
 
@@ -13,7 +13,7 @@
 
 #include "ir/analysis/analysis.h"
 #include "ir/core/text_form.h"
-#include "jit/cuda/lower/renaming.h"
+#include "jit/cuda/passes/renaming.h"
 
 namespace lathe::jit {
 
