@@ -237,7 +237,7 @@ class Calls {
     };
     call("no stream", "exec.stream", [](Pair&, lathe_exec& e) { e.stream = nullptr; });
     call("a host pointer as an input", "x", [&](Pair& b, lathe_exec&) { b.tensors[0].data = host.data(); });
-    call("a host pointer as a result", "relu", [&](Pair& b, lathe_exec&) { b.tensors[1].data = host.data(); });
+    call("a host pointer as a result", "out", [&](Pair& b, lathe_exec&) { b.tensors[1].data = host.data(); });
     call("a tensor of the CPU", "x", [](Pair& b, lathe_exec&) { b.tensors[0].device = {1, 0}; });
     call("another device", "x", [](Pair& b, lathe_exec&) { b.tensors[0].device.id += 1; });
     call("no multiple of an element", "x",

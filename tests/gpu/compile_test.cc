@@ -122,6 +122,31 @@ TEST(CompileService, WhereTheDefaultIsRefusedTheNextOneServes) {
   EXPECT_EQ(counter(ctx.get(), "compiled_nvrtc"), 1u);
 }
 
+// Who may not compile, or has no compiler, finds its code in the store, and that of the default is not there.
+TEST(CompileService, WhatServedInTheDefaultsPlaceIsFoundInTheStore) {
+  const TempStore store;
+  {
+    const auto ctx = gpu_context(store.path);
+    const auto graph = unary_graph(ctx.get(), "silu", {range("N", 1, 4096)});
+    Planted planted;
+    planted.state.faults = 2;
+    Owned<lathe_kernel> kernel;
+    lathe_error e;
+    ASSERT_EQ(resolve_on(ctx.get(), graph.get(), LATHE_WAIT_TUNED, kernel, nullptr, &e), LATHE_STATUS_OK) << e.message;
+  }
+  for (const bool compiler : {true, false}) {
+    const auto ctx = gpu_context(store.path, compiler ? LATHE_FAKE_NVRTC : "/nowhere/libnvrtc.so");
+    const auto graph = unary_graph(ctx.get(), "silu", {range("N", 1, 4096)});
+    for (const uint32_t wait :
+         compiler ? std::vector<uint32_t>{LATHE_WAIT_NOW} : std::vector<uint32_t>{LATHE_WAIT_NOW, LATHE_WAIT_TUNED}) {
+      Owned<lathe_kernel> kernel;
+      lathe_error e;
+      EXPECT_EQ(resolve_on(ctx.get(), graph.get(), wait, kernel, nullptr, &e), LATHE_STATUS_OK) << e.message;
+    }
+    EXPECT_EQ(counter(ctx.get(), "compiled_nvrtc"), 0u);
+  }
+}
+
 // Each waits until the other runs: a lock between them would end this after the compiler's patience, with one at once.
 TEST(CompileService, TwoResolvesCompileAtOnce) {
   const auto ctx = gpu_context();
