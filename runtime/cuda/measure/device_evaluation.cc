@@ -119,7 +119,7 @@ class DeviceEvaluation final : public Evaluation {
   struct Entry {
     CandidateSpec spec;
     CandidateResult result;
-    Status compiled;
+    Status compiled;               // ahead of build()
     std::unique_ptr<Stage> stage;  // null: rejected
     std::unique_ptr<const BoundExecutable> bound;
     std::vector<void*> addresses;  // of its operands for timing
