@@ -54,13 +54,16 @@ void fill_argument(const Definition& op, size_t arg, const SymbolValues& dims,
                    const std::optional<ir::SymbolRange>& values, uint64_t seed, char* data, int64_t bytes) {
   const std::vector<int>& tensors = op.arg_tensors();
   const ops::TensorDesc& tensor = op.graph().tensors[static_cast<size_t>(tensors[arg])];
-  const bool some = std::any_of(tensors.begin(), tensors.end(), [&](int t) { return op.counts(t); });
-  if (!some || !values || !may_count(tensor.dtype)) return fill_tame(tensor.dtype, seed, data, bytes, values);
-  CountedIntegers integers{.type = tensor.dtype, .values = *values};
-  integers.rises = op.rises(tensors[arg]);
-  integers.counts = op.counts(tensors[arg]);
-  if (integers.rises) integers.row = ir::evaluate(ops::dim_expr(tensor.dims.back()), dims).value_or(1);
-  fill_counted(integers, data, bytes / ir::dtype_bytes(tensor.dtype));
+  std::vector<OperandShape> shapes(tensors.size());  // as far as that matters
+  for (size_t i = 0; i < tensors.size(); ++i) shapes[i].counts = op.counts(tensors[i]);
+  OperandShape& own = shapes[arg];
+  own.type = tensor.dtype;
+  own.values = values;
+  own.rises = op.rises(tensors[arg]);
+  if (own.rises) own.dims = {ir::evaluate(ops::dim_expr(tensor.dims.back()), dims).value_or(1)};
+  const std::optional<CountedIntegers> counted = counted_integers(shapes, arg);
+  if (!counted) return fill_tame(tensor.dtype, seed, data, bytes, values);
+  fill_counted(*counted, data, bytes / ir::dtype_bytes(tensor.dtype));
 }
 
 // Bytes of one copy of each operand, packed where it will be. Constants are sized once.

@@ -337,12 +337,10 @@ void fill_tame(ir::DType type, uint64_t seed, char* data, int64_t bytes, const s
   }
 }
 
-bool may_count(ir::DType type) { return type == ir::DType::i32 || type == ir::DType::i64; }
-
 std::optional<CountedIntegers> counted_integers(const std::vector<OperandShape>& shapes, size_t i) {
   const OperandShape& s = shapes[i];
   const bool some = std::any_of(shapes.begin(), shapes.end(), [](const OperandShape& o) { return o.counts; });
-  if (!some || !s.values || !may_count(s.type)) return std::nullopt;
+  if (!some || !s.values || (s.type != ir::DType::i32 && s.type != ir::DType::i64)) return std::nullopt;
   return CountedIntegers{s.type, *s.values, s.rises ? s.dims.back() : 1, s.rises, s.counts};
 }
 

@@ -74,7 +74,6 @@ struct CountedIntegers {
   int64_t row = 1;  // elements that must not fall
   bool rises = false, counts = false;
 };
-bool may_count(ir::DType type);
 void fill_counted(const CountedIntegers& integers, char* data, int64_t count);
 // Of operand i, if it has such integers.
 std::optional<CountedIntegers> counted_integers(const std::vector<OperandShape>& shapes, size_t i);

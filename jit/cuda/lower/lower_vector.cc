@@ -90,8 +90,8 @@ Status DeviceLowering::vector(const Stmt& s, int64_t threads, List& to) {
         at_once(s, static_cast<int>(lanes), places, [&] { return store_zero(s.body[0], threads, zeros.body); }));
     zeros.otherwise = std::move(single);
     wide.otherwise.push_back(std::move(zeros));
-  } else {
-    if (!all || wide.kind == DeviceStmt::Kind::aligned) wide.otherwise = std::move(single);
+  } else if (!all || wide.kind == DeviceStmt::Kind::aligned) {
+    wide.otherwise = std::move(single);
   }
   to.push_back(std::move(wide));
   return {};
