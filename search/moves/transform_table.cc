@@ -45,7 +45,7 @@ const std::vector<Transform>& transforms() {
        .numeric = kExact,
        .preconditions = {"nothing may read what further iterations write",
                          "further iterations may touch nothing outside of buffers",
-                         "reads=last needs at least one iteration"},
+                         "a copy needs at least one iteration"},
        .apply = apply_pad_scope,
        .propose = propose_pad_scope,
        .where = Where::gpu},

@@ -296,12 +296,9 @@ Status apply_pad_scope(TransformResult& result, const Move& move, const Transfor
   if (copies) {
     Stmt* copy = copy_of_input(k, scope);
     if (copy == nullptr) return invalid("expected `{}` to copy an input and nothing else", scope.iter);
-    if (on) LATHE_RETURN_IF_ERROR(read_on(k, *copy, site, most));
-  }
-  if (copies && !on) {
-    Stmt* copy = copy_of_input(k, scope);
     LATHE_RETURN_IF_ERROR(legality.require(2, surely_le(Expr(1), scope.extent, ranges), print_extent(scope)));
-    copy->value = substitute(copy->value, {{scope.iter, ir::min(iter(scope.iter), begin - Expr(1))}});
+    if (on) LATHE_RETURN_IF_ERROR(read_on(k, *copy, site, most));
+    if (!on) copy->value = substitute(copy->value, {{scope.iter, ir::min(iter(scope.iter), begin - Expr(1))}});
   }
   scope.extent = Expr(most);
   if (size != move.options.end()) grow(k, site);
