@@ -250,7 +250,6 @@ class Matcher {
     enter_around(kernel_.body, *site_.scopes[0], ranges);
     return is_end(value->args[0]->args[1], b->dims[*d] - from->args[*d] + at, (*scope)->extent, ranges);
   }
-
   std::string statement() {
     const Stmt &means = *pattern_.nest.statement, &is = *site_.statement;
     const Expr& value = row_.layout == IntrinsicLayout::kBox ? unfilled(is.value) : is.value;
