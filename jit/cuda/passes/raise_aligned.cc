@@ -2,9 +2,9 @@
 #include "jit/cuda/passes/raise_aligned.h"
 
 #include <algorithm>
-#include <map>
 
 #include "ir/analysis/analysis.h"
+#include "jit/cuda/passes/renaming.h"
 
 namespace lathe::jit {
 
@@ -35,27 +35,9 @@ Expr rest_of(const Expr& offset, int64_t by) {
   return ir::simplify(rest_of(offset->args[0], by) + rest_of(offset->args[1], by));
 }
 
-// What a statement defines gets other names, and what is done with it as well.
-struct Others {
-  std::vector<std::pair<std::string, Expr>> names;
-  std::map<int, int> values;
-
-  void rename(DeviceStmt& s) const {
-    if (s.integer) s.integer = ir::substitute(s.integer, names);
-    if (s.step) s.step = ir::substitute(s.step, names);
-    for (DevicePlace& at : s.places) at.offset = ir::substitute(at.offset, names);
-    const auto other = [&](int value) { return values.count(value) != 0 ? values.at(value) : value; };
-    s.value = other(s.value);
-    for (DeviceOperand& o : s.operands) o.value = other(o.value);
-    for (List* list : {&s.body, &s.otherwise}) {
-      for (DeviceStmt& inner : *list) rename(inner);
-    }
-  }
-};
-
 class Raise {
  public:
-  explicit Raise(DeviceProgram& program) : program_(program) { count(program.body); }
+  explicit Raise(DeviceProgram& program) : program_(program), value_(next_value(program.body)) {}
 
   void list(List& all) {
     for (DeviceStmt& s : all) {
@@ -67,14 +49,6 @@ class Raise {
   }
 
  private:
-  void count(const List& all) {
-    for (const DeviceStmt& s : all) {
-      values_ = std::max(values_, s.value + 1);
-      count(s.body);
-      count(s.otherwise);
-    }
-  }
-
   // Of each parameter what its address may lack of being aligned.
   std::vector<DevicePlace> least(const DeviceStmt& s) const {
     std::vector<DevicePlace> out;
@@ -107,34 +81,18 @@ class Raise {
     const List together = std::move(out.body), single = std::move(out.otherwise);
     const auto where = at - s.body.begin();
     s.body.erase(at);
-    DeviceStmt other = others(s);
-    s.body.insert(s.body.begin() + where, together.begin(), together.end());
-    other.body.insert(other.body.begin() + where, single.begin(), single.end());
-    last_.rename(other);
-    out.body = {std::move(s)};
-    out.otherwise = {std::move(other)};
+    out.body = out.otherwise = {std::move(s)};
+    const auto insert = [&](List& to, const List& list) {
+      to[0].body.insert(to[0].body.begin() + where, list.begin(), list.end());
+    };
+    insert(out.body, together);
+    insert(out.otherwise, single);
+    Renaming("s", &value_).run(out.otherwise);
     s = std::move(out);
   }
 
-  // The same with names of its own.
-  DeviceStmt others(const DeviceStmt& s) {
-    DeviceStmt out = s;
-    last_ = {};
-    const auto name = [&](std::string& is) {
-      last_.names.emplace_back(is, ir::iter(is + "s"));
-      is += "s";
-    };
-    if (out.kind == Kind::loop) name(out.name);
-    for (DeviceStmt& x : out.body) {
-      if (is_name(x)) name(x.name);
-      if (x.value >= 0) last_.values[x.value] = values_++;
-    }
-    return out;
-  }
-
   DeviceProgram& program_;
-  int values_ = 0;  // there are so many
-  Others last_;
+  int value_;  // the next one
 };
 
 }  // namespace

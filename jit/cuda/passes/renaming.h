@@ -1,5 +1,6 @@
-// Names that a list of statements defines, so that another list may define them as well.
+// A list of statements gets names and values of its own, so that another list may define them as well.
 #pragma once
+#include <algorithm>
 #include <map>
 #include <string>
 #include <vector>
@@ -9,9 +10,17 @@
 
 namespace lathe::jit {
 
+// One more than the largest number of a value that the list defines.
+inline int next_value(const std::vector<DeviceStmt>& list) {
+  int out = 0;
+  for (const DeviceStmt& s : list) out = std::max({out, s.value + 1, next_value(s.body), next_value(s.otherwise)});
+  return out;
+}
+
 class Renaming {
  public:
-  explicit Renaming(const char* suffix) : suffix_(suffix) {}
+  // Values get the numbers from `value` on; null: they keep theirs.
+  explicit Renaming(const char* suffix, int* value = nullptr) : suffix_(suffix), value_(value) {}
 
   void run(std::vector<DeviceStmt>& list) {
     for (DeviceStmt& s : list) {
@@ -20,6 +29,10 @@ class Renaming {
       for (ir::Expr& e : s.at) e = renamed(e);
       for (DevicePlace& at : s.places) at.offset = renamed(at.offset);
       if (!s.name.empty()) s.name = names_[s.name] = s.name + suffix_;
+      for (DeviceOperand& o : s.operands) {
+        if (const auto to = values_.find(o.value); to != values_.end()) o.value = to->second;
+      }
+      if (value_ != nullptr && s.value >= 0) s.value = values_[s.value] = (*value_)++;
       run(s.body);
       run(s.otherwise);
     }
@@ -35,7 +48,9 @@ class Renaming {
   }
 
   const char* suffix_;
+  int* value_;
   std::map<std::string, std::string> names_;
+  std::map<int, int> values_;
 };
 
 }  // namespace lathe::jit

@@ -72,17 +72,13 @@ class Results {
       and_also(ir::make(Op::k_eq, {ir::mod(ir::symbol(size), Expr(int64_t{lanes_})), Expr(0)}));
     return out;
   }
-  // Without what is asked for once. Values from `value` on are its own.
-  List of_whole(const List& list, int& value) {
+  // Without what is asked for once.
+  List of_whole(const List& list) const {
     List out;
     for (const DeviceStmt& s : list) {
       DeviceStmt own = s;
-      if (own.value >= 0) own.value = values_[s.value] = value++;
-      for (DeviceOperand& o : own.operands) {
-        if (const auto to = values_.find(o.value); to != values_.end()) o.value = to->second;
-      }
       if (own.kind == Kind::when || own.kind == Kind::aligned) own.integer = rest(own.integer);
-      own.body = of_whole(s.body, value);
+      own.body = of_whole(s.body);
       if (own.kind == Kind::aligned && are_aligned(s)) own.places.clear();
       if ((own.kind == Kind::when || own.kind == Kind::aligned) && own.places.empty() && !own.integer) {
         std::move(own.body.begin(), own.body.end(), std::back_inserter(out));
@@ -92,7 +88,7 @@ class Results {
         own.kind = Kind::when;
         own.lanes = 1;
       }
-      own.otherwise = of_whole(s.otherwise, value);
+      own.otherwise = of_whole(s.otherwise);
       out.push_back(std::move(own));
     }
     return out;
@@ -220,12 +216,11 @@ class Results {
   int lanes_ = 0;                             // of accesses of several at once
   std::map<std::string, DevicePlace> lines_;  // by text: where they begin
   std::set<std::string> steps_;               // sizes between them
-  std::map<int, int> values_;
 };
 
 class Asking {
  public:
-  explicit Asking(DeviceProgram& p) : p_(p), value_(1 + last_value(p.body)) {}
+  explicit Asking(DeviceProgram& p) : p_(p), value_(next_value(p.body)) {}
 
   void list(List& l) {
     for (DeviceStmt& s : l) {
@@ -243,19 +238,14 @@ class Asking {
     Results results(p_, tail);
     if (tail.empty() || !results.worth()) return;
     DeviceStmt when = results.question();
-    when.body = results.of_whole(tail, value_);
-    Renaming("_w").run(when.body);
+    when.body = results.of_whole(tail);
+    Renaming("_w", &value_).run(when.body);
     when.otherwise = std::move(tail);
     *first = std::move(when);
     l.erase(std::next(first), end);
   }
 
  private:
-  static int last_value(const List& l) {
-    int out = -1;
-    for (const DeviceStmt& s : l) out = std::max({out, s.value, last_value(s.body), last_value(s.otherwise)});
-    return out;
-  }
   static bool arrives(const DeviceStmt& s) {
     return s.kind == Kind::arrive || std::any_of(s.body.begin(), s.body.end(), arrives);
   }

@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <deque>
 #include <map>
-#include <thread>
 
 #include "ir/core/text_form.h"
+#include "jit/host/host_cpu.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/tasks.h"
 #include "runtime/cuda/device_stage.h"
@@ -175,7 +175,7 @@ class DeviceEvaluation final : public Evaluation {
   // NVRTC takes most of a candidate's time and is parallel: code of all of them on the cores there are, which build()
   // finds then.
   void compile_ahead(int first) {
-    TaskArena cores(static_cast<int>(std::thread::hardware_concurrency()));
+    TaskArena cores(jit::host_target().cores);
     (void)for_each_index(&cores, candidates_.size() - static_cast<size_t>(first), [&](size_t n) {
       const int i = first + static_cast<int>(n);
       if (hooks_.compiles) hooks_.compiles(i, true);
