@@ -222,20 +222,25 @@ Status match_sizes(const CallPlan& plan, int arg, const lathe_tensor& t, Matched
 // Its strides and memory, once all sizes are known.
 Status match_memory(const CallPlan& plan, int arg, const lathe_tensor& t, MatchedCall& out) {
   const ArgPlan& a = plan.args[static_cast<size_t>(arg)];
-  const bool empty = a.rank > 0 && std::find(t.shape, t.shape + a.rank, 0) != t.shape + a.rank;
   // From the innermost dimension on: the stride it must have, the one it has, and how far it reaches.
+  struct {
+    int d = -1;
+    int64_t want = 0, have = 0;
+  } other;  // the outermost that has another one
   int64_t compact = 1, last = 0;
   for (int d = a.rank - 1; d >= 0; --d) {
     const int64_t want = a.compact ? compact : stride_of(a, d, out.key);
     const int64_t have = t.strides != nullptr ? t.strides[d] : compact;
     if (have < 0) return refuse(a, arg, "strides", d, fmt::format("{}, expected >= 0", have));
-    if (have != want && t.shape[d] > 1 && !empty) {
-      return refuse(a, arg, "strides", d,
-                    fmt::format("{}, expected {}{}", have, want,
-                                have == 0 && a.output ? " (elements of an output share memory)" : ""));
-    }
+    if (have != want && t.shape[d] > 1) other = {d, want, have};
     last += (t.shape[d] - 1) * want;
     compact *= t.shape[d];
+  }
+  const bool empty = compact == 0;
+  if (other.d >= 0 && !empty) {
+    return refuse(a, arg, "strides", other.d,
+                  fmt::format("{}, expected {}{}", other.have, other.want,
+                              other.have == 0 && a.output ? " (elements of an output share memory)" : ""));
   }
   const auto at = reinterpret_cast<uintptr_t>(t.data);
   const uintptr_t first = at + t.byte_offset;
@@ -406,7 +411,7 @@ bool values_fit(const CallPlan& plan, const DispatchKey& key, void* const* data,
 
 Status match_values(const CallPlan& plan, const MatchedCall& call) {
   ForeignValue v;
-  if (plan.values.empty() || values_fit(plan, call.key, call.data, v)) return {};
+  if (values_fit(plan, call.key, call.data, v)) return {};
   const ArgPlan& a = plan.args[static_cast<size_t>(v.arg)];
   const std::string at = fmt::format("[{}]", fmt::join(v.at, v.at + a.rank, ", "));
   return refuse(a, v.arg, at.c_str(),

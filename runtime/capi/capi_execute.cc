@@ -74,7 +74,8 @@ Status check_device(const KernelBody& body) {
   return body.device == nullptr ? Status() : body.device->working().with_arg("kernel", 0);
 }
 
-Status execute_on_device(const KernelBody& body, const lathe_exec& exec, const lathe_arg* args, size_t num_args) {
+[[gnu::noinline]] Status execute_on_device(const KernelBody& body, const lathe_exec& exec, const lathe_arg* args,
+                                           size_t num_args) {
   LATHE_RETURN_IF_ERROR(check_device(body));
   if (exec.pool != nullptr) return invalid("expected NULL: a kernel of a GPU uses no threads").with_arg("exec.pool", 3);
   if (exec.stream == nullptr)
@@ -111,7 +112,7 @@ Status execute(lathe_kernel* kernel, const lathe_arg* args, size_t num_args, con
   if (e.pool != nullptr) LATHE_RETURN_IF_ERROR(check_pool(e.pool));
   MatchedCall call;
   LATHE_RETURN_IF_ERROR(match_call(body.plan, args, num_args, e.threads == 0 ? 1 : e.threads, call));
-  LATHE_RETURN_IF_ERROR(match_values(body.plan, call));
+  if (!body.plan.values.empty()) LATHE_RETURN_IF_ERROR(match_values(body.plan, call));
   std::unique_ptr<BoundOp> own;
   Result<const BoundOp*> bound = body_for(body, call, own);
   if (!bound.ok()) return bound.status();

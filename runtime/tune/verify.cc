@@ -167,8 +167,8 @@ class Verify {
     return {};
   }
 
-  // The stored Schedule, or candidates from the one that the seed picks: a search, too, leaves those that have no code
-  // for the next.
+  // The stored Schedule, or candidates from the one that the seed picks and then the default: a search, too, leaves those
+  // that have no code, and with none left the default serves.
   std::vector<search::Schedule> tuned(const Operator& op, const PrepareRequest& request, const search::Problem& problem,
                                       const ir::Target& target, const VerifyRow& row, size_t number) const {
     if (target.level == context_->target().level) {
@@ -179,9 +179,10 @@ class Verify {
       }
     }
     std::vector<search::Schedule> list = search::candidates(problem, target, kCandidates);
-    if (list.empty()) return {search::default_schedule(problem, target)};
     const uint64_t pick = ir::hash_text(row.item->name, options_.seed + number);
-    std::rotate(list.begin(), list.begin() + static_cast<std::ptrdiff_t>(pick % list.size()), list.end());
+    if (!list.empty())
+      std::rotate(list.begin(), list.begin() + static_cast<std::ptrdiff_t>(pick % list.size()), list.end());
+    list.push_back(search::default_schedule(problem, target));
     return list;
   }
 
