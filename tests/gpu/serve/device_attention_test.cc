@@ -267,6 +267,22 @@ TEST(DeviceAttention, UnequalSequences) {
   expect_attention(all);
 }
 
+// Of which there is one whatever the call is, or at most one.
+TEST(DeviceAttention, OneKnownKey) {
+  const std::vector<Sizes> sizes = {{.b = 2, .s = 1}, {.b = 1, .s = 5}, {.b = 0, .s = 1}};
+  std::vector<Attention> all;
+  for (const uint32_t type : {kF32, kBf16}) {
+    all.push_back(
+        {"one key", "attention", {{{kB, 4, kS, 32}, type}, {{kB, 2, 1, 32}, type}, {{kB, 2, 1, 48}, type}}, {}, sizes});
+    all.push_back({"one key of a cache",
+                   "cached_attention",
+                   {{{kB, 4, 1, 32}, type}, {{kB, 2, 1, 32}, type}, {{kB, 2, 1, 32}, type}, {{kB}, kI32, 1}},
+                   {flag("causal")},
+                   {{.b = 3}, {.b = 1}}});
+  }
+  expect_attention(all);
+}
+
 // Keys in parts: a hint of one long sequence.
 TEST(DeviceAttention, KeysInParts) {
   const auto ctx = gpu_context();
