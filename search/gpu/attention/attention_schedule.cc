@@ -19,12 +19,12 @@ using namespace ir;  // NOLINT: this file is all IR
 namespace {
 
 constexpr int64_t kThreads = 128, kWarp = 32, kWarps = kThreads / kWarp;
-constexpr int64_t kMostRows = 8;                        // of a block: heads that share keys
-constexpr int64_t kMostHeld = 48;                       // sums of values in the registers of a thread
-constexpr int64_t kProducts = 16;                       // of a thread, at a time
-constexpr int64_t kMostTurns = 8;                       // keys of a thread, at a time: a vector of each is in registers
-constexpr int64_t kMostStaged = 64;                     // elements of those vectors
-constexpr int64_t kMostVector = 16;                     // elements of one
+constexpr int64_t kMostRows = 8;     // of a block: heads that share keys
+constexpr int64_t kMostHeld = 48;    // sums of values in the registers of a thread
+constexpr int64_t kProducts = 16;    // of a thread, at a time
+constexpr int64_t kMostTurns = 8;    // keys of a thread, at a time: a vector of each is in registers
+constexpr int64_t kMostStaged = 64;  // elements of those vectors
+constexpr int64_t kMostVector = 16;  // elements of one
 
 int64_t floor_pow2(int64_t n) {
   return static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(std::max<int64_t>(n, 1))));
@@ -75,11 +75,12 @@ struct Shares {
   int64_t rows = 1, block = 1;  // heads that share keys; keys at a time
 
  private:
-  Lines of_line(const Kernel& kernel, const AttentionParts& p, const Stmt& line, const char* buffer, int64_t part) const {
+  Lines of_line(const Kernel& kernel, const AttentionParts& p, const Stmt& line, const char* buffer,
+                int64_t part) const {
     const DType type = kernel.find_buffer(buffer)->type;
     // More sums of bytes than that would leave registers for fewer heads.
-    const int64_t vector = dtype_bytes(type) == 1 && heads_of_group(p) > kMostHeld / kMostVector ? kMostVector / 2
-                                                                                                 : kMostVector;
+    const int64_t vector =
+        dtype_bytes(type) == 1 && heads_of_group(p) > kMostHeld / kMostVector ? kMostVector / 2 : kMostVector;
     return {line.extent->ival, type, part > 0 ? std::min(most_keys, part) : most_keys, vector};
   }
 };

@@ -1,5 +1,5 @@
-// Which tiles of tensor_attention.h attention has, and which parts of keys of attention_schedule.h, ranked by a guess of
-// the time that they take.
+// Which tiles of tensor_attention.h attention has, and which parts of keys of attention_schedule.h, ranked by a guess
+// of the time that they take.
 #pragma once
 #include <vector>
 

@@ -1,6 +1,7 @@
-// Attention of at most one key, which leaves no softmax to be divided: a block of threads has a query of a head.
+// Attention whose keys are known to be at most one, which leaves no softmax to be divided: a block of threads has a
+// query of a head.
 //
-//   for t: for h: for i: m; for j < 1: {c; for d: c += q k; s; m}; a; for j1 < 1: ..; for n: {o; for j2 < 1: o += s v; y}
+//   for t: for h: for i: m; for j < 1: {c; for d: c += q k; s; m}; a; for j1 < 1: ..; for n: {for j2 < 1: o += s v; y}
 //     -> for t @grid: for h @grid: for i @grid: {as it was, by each thread; for n @block: {o; y}}
 #pragma once
 #include "search/attention/parts.h"

@@ -7,8 +7,8 @@
 
 #include "ir/analysis/analysis.h"
 #include "search/cut/launch_cut.h"
-#include "search/gpu/attention/attention_tiles.h"
 #include "search/cut/safe_kernel.h"
+#include "search/gpu/attention/attention_tiles.h"
 #include "search/gpu/choice/device_candidates.h"
 #include "tests/gpu/attention/attention_kernels.h"
 #include "tests/gpu/chains.h"
