@@ -414,7 +414,11 @@ Result<HeadsStep> heads_step(const GeneralKernel& general, int64_t part) {
   const auto wide = [](int64_t n) { return static_cast<double>(n); };
   const auto made = [](const Buffer* b) { return b->type == DType::f32 ? 0 : dtype_bytes(b->type) == 2 ? 1 : 1.5; };
   constexpr double kLoad = 6, kStored = 3, kSoftmax = 100;  // instructions: of a vector, a product, a row of a warp
-  HeadsStep out = {s.rows, s.block, s.depth.turns + s.columns.turns, 0, 0};
+  // Registers: of all, to make numbers, to find rows.
+  constexpr int64_t kHeld = 128, kHeldOfBytes = 48, kHeldOfRows = 24;
+  const bool bytes = dtype_bytes(general.kernel.find_buffer("k")->type) == 1;
+  const int64_t held = kHeld + (bytes ? kHeldOfBytes : 0) + (p.clear.empty() ? 0 : kHeldOfRows);
+  HeadsStep out = {s.rows, s.block, s.depth.turns + s.columns.turns, 0, held, 0};
   // Lanes add up what they have of a product.
   const double own = wide(s.depth.turns * s.depth.vector), column = wide(s.columns.turns * s.columns.vector),
                together = 2 * std::log2(wide(s.depth.lanes)) + kStored;

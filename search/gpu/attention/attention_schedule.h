@@ -25,6 +25,7 @@ struct HeadsStep {
   int64_t rows, keys;   // heads that share the keys
   int64_t turns;        // of loads, one after another
   double instructions;  // of a warp
+  int64_t registers;    // of a thread
   int64_t shared;       // bytes
 };
 ir::Result<HeadsStep> heads_step(const GeneralKernel& general, int64_t part);

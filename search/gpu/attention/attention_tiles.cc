@@ -178,7 +178,8 @@ double cycles_of_heads(const Work& w, const HeadsStep& s, int64_t part, const Gp
   TileWork work;
   work.tiles = std::max<int64_t>(static_cast<int64_t>(w.heads * w.rows) / s.rows, 1) * parts;
   work.steps = ceil_div(own, s.keys);
-  work.threads = work.registers = 128;
+  work.threads = 128;
+  work.registers = s.registers;
   work.shared = s.shared;
   const bool paged = w.page > 0;
   const Step step = {static_cast<double>(s.keys * (w.depth + w.columns)) * w.element,
