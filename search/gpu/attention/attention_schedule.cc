@@ -19,12 +19,12 @@ using namespace ir;  // NOLINT: this file is all IR
 namespace {
 
 constexpr int64_t kThreads = 128, kWarp = 32, kWarps = kThreads / kWarp;
-constexpr int64_t kMostRows = 8;     // of a block: heads that share keys
-constexpr int64_t kMostHeld = 48;    // sums of values in the registers of a thread
-constexpr int64_t kProducts = 16;    // of a thread, at a time
-constexpr int64_t kMostTurns = 8;    // keys of a thread, at a time: a vector of each is in registers
-constexpr int64_t kMostStaged = 64;  // elements of those vectors
-constexpr int64_t kMostVector = 16;  // elements of one
+constexpr int64_t kMostRows = 8, kFewRows = 4;  // of a block: heads that share keys
+constexpr int64_t kMostHeld = 48;               // sums of values in the registers of a thread
+constexpr int64_t kProducts = 16;               // of a thread, at a time
+constexpr int64_t kMostTurns = 8;               // keys of a thread, at a time: a vector of each is in registers
+constexpr int64_t kMostStaged = 64;             // elements of those vectors
+constexpr int64_t kMostVector = 16;             // elements of one
 
 int64_t floor_pow2(int64_t n) {
   return static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(std::max<int64_t>(n, 1))));
@@ -45,9 +45,10 @@ struct Lines {
   int64_t length, vector, lanes = 1, keys = 1, turns = 1;
 };
 
-// Heads of a group that a block takes.
+// Heads of a group that a block takes. With more than a few a thread has fewer keys at a time; where these divide the
+// group, what two blocks read comes from memory once.
 int64_t rows_of_block(int64_t group, const Lines& columns) {
-  int64_t rows = std::min(group, kMostRows);
+  int64_t rows = group % kFewRows == 0 ? kFewRows : std::min(group, kMostRows);
   while (rows > 1 && (group % rows != 0 || rows * columns.turns * columns.vector > kMostHeld)) --rows;
   return rows;
 }

@@ -194,7 +194,7 @@ double cycles_without(const Work& w, const GpuTarget& gpu) {
   constexpr int64_t kMostHeads = 8, kAtOnce = 64, kLeast = 256;  // keys at a time; of a part
   const int64_t rows = std::min(w.group, kMostHeads), keys = std::max<int64_t>(static_cast<int64_t>(w.keys), 1);
   double out = 0;
-  // Keys of unequal sequences are not divided.
+  // Many queries of unequal sequences need no parts.
   for (int64_t part = w.sequences > 0 ? keys : kLeast; out == 0 || part < 2 * keys; part *= 2) {
     const int64_t own = std::min(part, keys), parts = ceil_div(keys, own);
     TileWork work;
