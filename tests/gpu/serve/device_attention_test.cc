@@ -311,6 +311,43 @@ TEST(DeviceAttention, KeysInParts) {
   }
 }
 
+// Keys of few sequences in parts: clearing, parts and what puts them together are launches of one call.
+TEST(DeviceAttention, UnequalSequencesInParts) {
+  const auto ctx = gpu_context();
+  static constexpr lathe_hint kTwo[] = {{2, 1}}, kPages[] = {{64, 1}};
+  const auto hinted = [](const char* name, const lathe_hint* hint) {
+    lathe_dim d = range(name, 0, 3000);
+    d.hints = hint;
+    d.num_hints = 1;
+    return d;
+  };
+  const lathe_dim b = hinted("B", kTwo), r = hinted("R", kTwo), n = hinted("N", kPages), p = range("P", 0, 3000);
+  const auto graph = single_graph(ctx.get(), "ragged_attention",
+                                  {{{r, fixed(4), fixed(32)}},
+                                   {{p, fixed(2), fixed(16), fixed(32)}},
+                                   {{p, fixed(2), fixed(16), fixed(32)}},
+                                   {{b}, kI32},
+                                   {{b, n}, kI32},
+                                   {{b, fixed(2)}, kI32}},
+                                  {flag("causal")});
+  const auto kernel = served_on_device(ctx.get(), graph.get());
+  ASSERT_NE(kernel, nullptr);
+  for (const auto& [rows, sequences, pages] :
+       {std::array<int64_t, 3>{2, 2, 64}, {1, 1, 1}, {5, 3, 7}, {7, 2, 65}, {3, 1, 0}, {0, 2, 3}}) {
+    SCOPED_TRACE(testing::Message() << rows << " rows of " << sequences << " with " << pages << " pages");
+    ArgOf offsets{{sequences, 2}, kI32, rows + 1};
+    offsets.rises = true;
+    expect_as_on_cpu(ctx.get(), graph.get(), kernel.get(),
+                     {{{rows, 4, 32}},
+                      {{9, 2, 16, 32}},
+                      {{9, 2, 16, 32}},
+                      {{sequences}, kI32, 16 * pages + 1},
+                      {{sequences, pages}, kI32, 9},
+                      offsets},
+                     {{rows, 4, 32}}, 8, tolerance(kF32));
+  }
+}
+
 // Integers that are out of range are taken as the nearest; nothing outside of tensors is touched.
 TEST(DeviceAttention, IntegersOutOfRange) {
   const auto ctx = gpu_context();
