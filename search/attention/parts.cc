@@ -38,8 +38,13 @@ void vectorize_clear(Script& s, const AttentionParts& p, int64_t lanes) {
   vectorize(s, columns.iter, lanes, tail_of(columns.extent, lanes, s.kernel()), false);
 }
 
-int64_t most_keys_seen(const Kernel& kernel, const AttentionParts& p) {
+int64_t most_keys_seen(const Kernel& kernel, const AttentionParts& p, const SymbolValues& most) {
   Ranges ranges(kernel);
+  for (const Symbol& s : kernel.symbols) {
+    for (const auto& [name, value] : most) {
+      if (name == s.name) ranges.set(s.name, {std::min(s.min, value), std::min(s.max, value)}, s.multiple_of);
+    }
+  }
   for (const Stmt* t : p.heads) ranges.enter(*t);
   ranges.enter(*p.row);
   return interval(p.scores->extent, ranges).hi;

@@ -49,8 +49,8 @@ SharedKeys share_keys(Script& s, const AttentionParts& p, bool always = false);
 void vectorize_clear(Script& s, const AttentionParts& p, int64_t lanes);
 // Keys of a page; 0: keys and values are in no pages.
 int64_t page_of(const AttentionParts& p);
-// Keys that a query sees at most.
-int64_t most_keys_seen(const ir::Kernel& kernel, const AttentionParts& p);
+// Keys that a query sees at most; symbols may be known to have smaller values than the Kernel says.
+int64_t most_keys_seen(const ir::Kernel& kernel, const AttentionParts& p, const ir::SymbolValues& most = {});
 // Whether queries see keys from the first one on.
 bool from_first(const AttentionParts& p);
 // The copy of what the load reads; null: it is an input.

@@ -41,4 +41,12 @@ bool is_above_minus_infinity(const ir::Kernel& kernel, const ir::Expr& e);
 // Two float sums or products in another order round differently; max and min, and integers, do not.
 bool order_matters(const ir::Kernel& kernel, const ir::Access& access);
 
+// The buffers that each iteration touches in its segment alone: rows of its own, from one integer to the next.
+//
+//   for t < 5: for m < off[t + 1] - off[t]: y[off[t] + m] = ...
+//   for t < B: for m < off[t, 1] - off[t, 0]: y[off[t, 0] + m] = ...
+//
+// Such integers rise: callers are held to it or warned.
+std::vector<std::string> in_segments(const ir::Stmt& scope);
+
 }  // namespace lathe::search

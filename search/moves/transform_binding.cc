@@ -2,7 +2,6 @@
 // parallelize_cluster, parallelize_block, tensorize, prefetch. They set marks and add prefetches; what runs and in
 // which order a generator may run it is the marks' meaning (docs/ir.md).
 #include <algorithm>
-#include <map>
 
 #include "ir/analysis/dependence.h"
 #include "ir/analysis/intrinsics.h"
@@ -83,46 +82,6 @@ static bool reduces_temporaries(const Kernel& kernel, const Stmt& scope, const S
     return a.reduction && is_param(kernel.find_buffer(a.buffer)->place) &&
            may_conflict_across(kernel, scope.iter, a, a, false);
   });
-}
-
-// The integers whose differences the scope's extent is, from `t` on, or from its first to its second; null: it is none.
-static const ExprNode* first_of(const Expr& extent, const std::string& t) {
-  if (extent->op != Op::k_sub) return nullptr;
-  const auto loaded = [](const Expr& e) -> const ExprNode* {
-    const Expr& inner = e->op == Op::k_cast ? e->args[0] : e;
-    return inner->op == Op::k_load && (inner->args.size() == 1 || inner->args.size() == 2) ? inner.get() : nullptr;
-  };
-  const ExprNode *last = loaded(extent->args[0]), *first = loaded(extent->args[1]);
-  if (last == nullptr || first == nullptr || last->name != first->name) return nullptr;
-  if (!equal(first->args[0], iter(t))) return nullptr;
-  const bool follows = first->args.size() == 1 ? equal(last->args[0], iter(t) + Expr(1))
-                                               : equal(last->args[0], iter(t)) && is_const_int(first->args[1], 0) &&
-                                                     is_const_int(last->args[1], 1);
-  return follows ? first : nullptr;
-}
-
-// The buffers that each iteration touches in its segment alone: rows of its own, from one integer to the next.
-//
-//   for t < 5: for m < off[t + 1] - off[t]: y[off[t] + m] = ...
-//   for t < B: for m < off[t, 1] - off[t, 0]: y[off[t, 0] + m] = ...
-//
-// Such integers rise: callers are held to it or warned.
-static std::vector<std::string> in_segments(const Stmt& scope) {
-  std::map<std::string, bool> apart;
-  for (const Access& a : collect_accesses(scope.body)) {
-    bool own = false;
-    for (const Stmt* s : a.scopes) {
-      if (first_of(s->extent, scope.iter) == nullptr || a.index.empty()) continue;
-      own = own || equal(simplify(a.index[0]), simplify(s->extent->args[1] + iter(s->iter)));
-    }
-    const auto known = apart.try_emplace(a.buffer, own).first;
-    known->second = known->second && own;
-  }
-  std::vector<std::string> out;
-  for (const auto& [name, own] : apart) {
-    if (own) out.push_back(name);
-  }
-  return out;
 }
 
 // The scope's iterations are shared out: stack and reg buffers belong to one thread, and nothing else is handed over,

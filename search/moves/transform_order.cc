@@ -148,7 +148,7 @@ Status apply_split_scope(TransformResult& result, const Move& move, const Transf
   LATHE_ASSIGN(const int64_t after,
                int_arg(move.options.at("after"), "after", 0, static_cast<int64_t>(body.size()) - 2));
   const auto at = static_cast<std::ptrdiff_t>(after) + 1;
-  const Answer answer = separable(result.kernel, a, static_cast<size_t>(at));
+  const Answer answer = separable(result.kernel, a, static_cast<size_t>(at), in_segments(site.scope()));
   LATHE_RETURN_IF_ERROR(legality.require(0, answer.ok, answer.why));
 
   Names names(result.kernel);

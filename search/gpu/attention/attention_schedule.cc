@@ -3,9 +3,11 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 
 #include "ir/analysis/analysis.h"
 #include "search/attention/parts.h"
+#include "search/gpu/attention/one_key.h"
 #include "search/gpu/attention/put_together.h"
 #include "search/gpu/move_list.h"
 #include "search/gpu/vector_width.h"
@@ -17,13 +19,12 @@ using namespace ir;  // NOLINT: this file is all IR
 namespace {
 
 constexpr int64_t kThreads = 128, kWarp = 32, kWarps = kThreads / kWarp;
-constexpr int64_t kMostRows = 8;                        // of a block: heads that share keys
-constexpr int64_t kMostHeld = 48;                       // sums of values in the registers of a thread
-constexpr int64_t kProducts = 16;                       // of a thread, at a time
-constexpr int64_t kMostTurns = 8;                       // keys of a thread, at a time: a vector of each is in registers
-constexpr int64_t kMostStaged = 64;                     // elements of those vectors
-constexpr int64_t kLeastPart = 256, kMostParts = 1024;  // keys of a part, and parts of a query
-constexpr double kBlocksPerProcessor = 3;
+constexpr int64_t kMostRows = 8, kFewRows = 4;  // of a block: heads that share keys
+constexpr int64_t kMostHeld = 48;               // sums of values in the registers of a thread
+constexpr int64_t kProducts = 16;               // of a thread, at a time
+constexpr int64_t kMostTurns = 8;               // keys of a thread, at a time: a vector of each is in registers
+constexpr int64_t kMostStaged = 64;             // elements of those vectors
+constexpr int64_t kMostVector = 16;             // elements of one
 
 int64_t floor_pow2(int64_t n) {
   return static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(std::max<int64_t>(n, 1))));
@@ -32,8 +33,8 @@ int64_t floor_pow2(int64_t n) {
 // How the threads of a block share out pairs of a key and a line, along the depth or along the columns: `lanes` take
 // vectors of one line, `keys` of them are at work at once.
 struct Lines {
-  Lines(int64_t of, DType type, int64_t most_keys)
-      : length(of), vector(std::min(vector_width(type, of), floor_pow2(of))) {
+  Lines(int64_t of, DType type, int64_t most_keys, int64_t most_vector)
+      : length(of), vector(std::min({vector_width(type, of), floor_pow2(of), most_vector})) {
     const int64_t vectors = std::max<int64_t>((length + vector - 1) / vector, 1);
     lanes = floor_pow2(std::min(vectors, kWarp));
     keys = std::min(kThreads / lanes, floor_pow2(most_keys));
@@ -44,12 +45,46 @@ struct Lines {
   int64_t length, vector, lanes = 1, keys = 1, turns = 1;
 };
 
-// Heads of a group that a block takes.
+// Heads of a group that a block takes. With more than a few a thread has fewer keys at a time; where these divide the
+// group, what two blocks read comes from memory once.
 int64_t rows_of_block(int64_t group, const Lines& columns) {
-  int64_t rows = std::min(group, kMostRows);
+  int64_t rows = group % kFewRows == 0 ? kFewRows : std::min(group, kMostRows);
   while (rows > 1 && (group % rows != 0 || rows * columns.turns * columns.vector > kMostHeld)) --rows;
   return rows;
 }
+
+// How a block of threads has its keys, of which there are at most so many.
+struct Shares {
+  Shares(const Kernel& kernel, const AttentionParts& p, int64_t part)
+      : most_keys(std::max<int64_t>(most_keys_seen(kernel, p), 1)),
+        depth(of_line(kernel, p, *p.depth, "k", part)),
+        columns(of_line(kernel, p, *p.columns, "v", part)) {
+    if (part > 0) most_keys = std::min(most_keys, part);
+    // An element of one byte is in a register of its own.
+    const int64_t most_turns =
+        std::min(kMostTurns, std::max<int64_t>(kMostStaged / std::max(depth.vector, columns.vector), 1));
+    depth.keys = std::min(depth.keys, most_turns * columns.keys);
+    columns.keys = std::min(columns.keys, most_turns * depth.keys);
+    rows = rows_of_block(heads_of_group(p), columns);
+    const int64_t turns = std::min(most_turns, std::max<int64_t>(floor_pow2(kProducts / rows), 1));
+    const int64_t most = std::max(depth.keys, columns.keys);
+    block = std::clamp(turns * std::min(depth.keys, columns.keys), most, std::max(floor_pow2(most_keys), most));
+  }
+
+  int64_t most_keys;
+  Lines depth, columns;
+  int64_t rows = 1, block = 1;  // heads that share keys; keys at a time
+
+ private:
+  Lines of_line(const Kernel& kernel, const AttentionParts& p, const Stmt& line, const char* buffer,
+                int64_t part) const {
+    const DType type = kernel.find_buffer(buffer)->type;
+    // More sums of bytes than that would leave registers for fewer heads.
+    const int64_t vector =
+        dtype_bytes(type) == 1 && heads_of_group(p) > kMostHeld / kMostVector ? kMostVector / 2 : kMostVector;
+    return {line.extent->ival, type, part > 0 ? std::min(most_keys, part) : most_keys, vector};
+  }
+};
 
 class Writer {
  public:
@@ -57,19 +92,11 @@ class Writer {
       : p_(p), list_(kernel, "attention.1"), kernel_(kernel), part_(part) {}
 
   Result<Scheduled> run() {
-    const DType k = kernel_.find_buffer("k")->type, v = kernel_.find_buffer("v")->type;
-    most_keys_ = std::max<int64_t>(most_keys_seen(kernel_, p_), 1);
-    if (part_ > 0) most_keys_ = std::min(most_keys_, part_);
-    Lines depth(p_.depth->extent->ival, k, most_keys_), columns(p_.columns->extent->ival, v, most_keys_);
-    // An element of one byte is in a register of its own.
-    const int64_t most_turns =
-        std::min(kMostTurns, std::max<int64_t>(kMostStaged / std::max(depth.vector, columns.vector), 1));
-    depth.keys = std::min(depth.keys, most_turns * columns.keys);
-    columns.keys = std::min(columns.keys, most_turns * depth.keys);
-    rows_ = rows_of_block(heads_of_group(p_), columns);
-    const int64_t turns = std::min(most_turns, std::max<int64_t>(floor_pow2(kProducts / rows_), 1));
-    const int64_t most = std::max(depth.keys, columns.keys);
-    block_ = std::clamp(turns * std::min(depth.keys, columns.keys), most, std::max(floor_pow2(most_keys_), most));
+    const Shares shares(kernel_, p_, part_);
+    const Lines &depth = shares.depth, &columns = shares.columns;
+    most_keys_ = shares.most_keys;
+    rows_ = shares.rows;
+    block_ = shares.block;
     list_.knob("rows", rows_);
     list_.knob("keys", block_);
     list_.knob("part", part_);
@@ -88,7 +115,8 @@ class Writer {
     if (part_ > 0) {
       std::vector<std::string> scopes = around();
       std::reverse(scopes.begin(), scopes.end());
-      put_together(list_, kernel_, p_, scopes, scopes.back(), part_);
+      if (ragged()) scopes = {"row", p_.heads.back()->iter};
+      put_together(list_, kernel_, p_, scopes, ragged() ? "once" : scopes.back(), part_);
     }
     return list_.finish();
   }
@@ -126,9 +154,9 @@ class Writer {
   void divide() {
     if (part_ > 0) {
       list_.move("split_softmax {} {} {} {} as kp", j(), j1(), j2(), part_);
-      list_.move("inline_temporary {}_weight", p_.maximum());
+      if (!ragged()) list_.move("inline_temporary {}_weight", p_.maximum());
     }
-    if (ragged()) list_.move("level_scope {} {} as row,once", i(), sequence());
+    if (ragged()) sequences();
     row_ = ragged() ? "once" : i();
     if (several()) {
       const std::string &heads = p_.heads.back()->iter, of_group = heads + "g";
@@ -140,10 +168,27 @@ class Writer {
     if (ragged()) list_.move("swap_scopes {} {}", sequence(), head());
     if (ragged() && divides_group()) list_.move("swap_scopes {} {}", sequence(), part_of_group());
     if (part_ == 0) return;
-    for (const std::string& scope : around()) list_.move("split_scope {0} after=0 as {0}_m", scope);
-    list_.move("bound_scope kp as kpg,kpo");
+    if (!ragged()) {
+      for (const std::string& scope : around()) list_.move("split_scope {0} after=0 as {0}_m", scope);
+      list_.move("bound_scope kp as kpg,kpo");
+    }
     for (const char* inner : {"kpg", "kpo"}) into(g_, inner);
+    for (const std::string& outer : {row_, sequence()}) {
+      if (ragged()) list_.move("swap_scopes {} kpg", outer);
+    }
     row_ = "kpo";
+  }
+  // By rows of all sequences, of which each looks for its own.
+  void sequences() {
+    if (part_ > 0) {
+      for (const std::string& scope : {i(), p_.heads.back()->iter, sequence()})
+        list_.move("split_scope {0} after=0 as {0}_m", scope);
+      list_.move("bound_scope kp as kpg,kpo");
+      list_.move("level_scope {}_m {}_m as row_m,once_m", i(), sequence());
+      list_.move("inline_temporary {}_weight", p_.maximum());
+      list_.move("swap_scopes {}_m {}_m", sequence(), p_.heads.back()->iter);
+    }
+    list_.move("level_scope {} {} as row,once", i(), sequence());
   }
   // The scopes around what a query does, the innermost first.
   std::vector<std::string> around() const {
@@ -157,7 +202,7 @@ class Writer {
 
   void grid(const Lines& depth) {
     if (ragged()) {
-      clear();
+      clear_rows(list_, p_);
       list_.move("parallelize_grid row");
       list_.move("parallelize_grid {}", head());
       if (divides_group()) list_.move("parallelize_grid {}", part_of_group());
@@ -175,15 +220,6 @@ class Writer {
     list_.move("deal_scope {0} {1} as {0}t,{0}i", line, threads_along(*p_.depth));
     if (several()) list_.move("swap_scopes q_s_0 {}t", line);
     list_.move("parallelize_block {}t", line);
-  }
-
-  // Results of rows that belong to no sequence.
-  void clear() {
-    const std::string &rows = p_.clear[0]->iter, &heads = p_.clear[1]->iter, &line = p_.clear[2]->iter;
-    list_.move("deal_scope {} {} as zt,zi", line, kThreads);
-    list_.move("parallelize_grid {}", rows);
-    list_.move("parallelize_grid {}", heads);
-    list_.move("parallelize_block zt");
   }
 
   // What each of the rows does becomes what all of them do, step by step.
@@ -373,43 +409,35 @@ Result<AttentionParts> parts_of(const GeneralKernel& general) {
 
 bool is_attention(const GeneralKernel& general) { return static_cast<bool>(attention_parts(general.kernel)); }
 
-Result<std::vector<int64_t>> key_parts(const GeneralKernel& general, const SymbolValues& sizes,
-                                       const GpuTarget& target) {
+Result<HeadsStep> heads_step(const GeneralKernel& general, int64_t part) {
   LATHE_ASSIGN(const AttentionParts p, parts_of(general));
-  // What the sizes say of the number of keys, and of blocks of threads.
-  const Kernel& k = general.kernel;
-  const int64_t keys = evaluate(k.find_buffer(p.powered())->dims.back(), sizes).value_or(1);
-  const int64_t group = heads_of_group(p), most = most_keys_seen(k, p);
-  const Lines columns(p.columns->extent->ival, k.find_buffer("v")->type, kThreads);
-  double blocks = 1.0 / static_cast<double>(rows_of_block(group, columns));
-  for (const Stmt* t : p.heads)
-    blocks *= static_cast<double>(std::max<int64_t>(evaluate(t->extent, sizes).value_or(1), 1));
-  blocks *= static_cast<double>(std::max<int64_t>(evaluate(p.row->extent, sizes).value_or(1), 1));
-  std::vector<int64_t> out = {0};
-  if (!p.clear.empty() || most / kLeastPart > kMostParts) return out;
-  const double wanted = kBlocksPerProcessor * static_cast<double>(target.multiprocessors);
-  int64_t best = 0;
-  for (int64_t part = kLeastPart; part < std::min(keys, most); part *= 2) {
-    const double launched = blocks * static_cast<double>((keys + part - 1) / part);
-    if (blocks < wanted && launched >= wanted) best = part;
-    out.push_back(part);
-  }
-  if (best == 0 && blocks < wanted && out.size() > 1) best = kLeastPart;
-  std::stable_sort(out.begin(), out.end(), [&](int64_t a, int64_t b) { return (a == best) > (b == best); });
+  const Shares s(general.kernel, p, part);
+  const auto wide = [](int64_t n) { return static_cast<double>(n); };
+  const auto made = [](const Buffer* b) { return b->type == DType::f32 ? 0 : dtype_bytes(b->type) == 2 ? 1 : 1.5; };
+  constexpr double kLoad = 6, kStored = 3, kSoftmax = 100;  // instructions: of a vector, a product, a row of a warp
+  // Registers: of all, to make numbers, to find rows.
+  constexpr int64_t kHeld = 128, kHeldOfBytes = 48, kHeldOfRows = 24;
+  const bool bytes = dtype_bytes(general.kernel.find_buffer("k")->type) == 1;
+  const int64_t held = kHeld + (bytes ? kHeldOfBytes : 0) + (p.clear.empty() ? 0 : kHeldOfRows);
+  HeadsStep out = {s.rows, s.block, s.depth.turns + s.columns.turns, 0, held, 0};
+  // Lanes add up what they have of a product.
+  const double own = wide(s.depth.turns * s.depth.vector), column = wide(s.columns.turns * s.columns.vector),
+               together = 2 * std::log2(wide(s.depth.lanes)) + kStored;
+  const double keys = wide(s.block / s.depth.keys), values = wide(s.block / s.columns.keys), rows = wide(s.rows);
+  out.instructions = rows * keys * (own + together) + rows * values * (column + 1) + rows * column +
+                     kSoftmax * wide((s.rows + kWarps - 1) / kWarps) +
+                     keys * (own * made(general.kernel.find_buffer("k")) + kLoad * wide(s.depth.turns)) +
+                     values * (column * made(general.kernel.find_buffer("v")) + kLoad * wide(s.columns.turns));
+  out.shared = 4 * s.rows * (s.columns.keys * s.columns.length + s.block + s.depth.length);
   return out;
 }
 
 Result<Scheduled> attention_schedule(const GeneralKernel& general, int64_t part) {
   LATHE_ASSIGN(const AttentionParts p, parts_of(general));
   const int64_t most = most_keys_seen(general.kernel, p);
-  if (part > 0 && !p.clear.empty()) return unsupported("parts of keys of unequal sequences");
   if (part >= most && part > 0) return unsupported("parts of {} keys, of which a query sees at most {}", part, most);
+  if (has_one_key(general.kernel, p)) return one_key_schedule(general.kernel, p);
   return Writer(general.kernel, p, part).run();
-}
-
-Result<Scheduled> attention_schedule(const GeneralKernel& general, const SymbolValues& sizes, const GpuTarget& target) {
-  LATHE_ASSIGN(const std::vector<int64_t> parts, key_parts(general, sizes, target));
-  return attention_schedule(general, parts.front());
 }
 
 }  // namespace lathe::search

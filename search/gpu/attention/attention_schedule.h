@@ -12,23 +12,26 @@
 // launch puts together what parts have. Queries of unequal numbers are gone through by their rows of the result: the
 // first launch clears them, and a block looks for the sequences that its row belongs to.
 #pragma once
-#include <vector>
+#include <cstdint>
 
-#include "ir/base/gpu_target.h"
 #include "search/gpu/general_kernel.h"
 #include "search/moves/schedule.h"
 
 namespace lathe::search {
 
 bool is_attention(const GeneralKernel& general);
-// Numbers of keys that a block of threads takes, the best first; 0: all. UNSUPPORTED: it is no attention, or depth or
-// columns vary in number. sizes: see chain_schedule.h.
-ir::Result<std::vector<int64_t>> key_parts(const GeneralKernel& general, const ir::SymbolValues& sizes,
-                                           const ir::GpuTarget& target);
-// By one of them.
+// What a block of 128 threads does with some keys at a time: for the ranking of parts.
+struct HeadsStep {
+  int64_t rows, keys;   // heads that share the keys
+  int64_t turns;        // of loads, one after another
+  double instructions;  // of a warp
+  int64_t registers;    // of a thread
+  int64_t shared;       // bytes
+};
+ir::Result<HeadsStep> heads_step(const GeneralKernel& general, int64_t part);
+
+// By parts of so many keys, each with a block of threads; 0: all are one part. UNSUPPORTED: it is no attention, or
+// columns vary in number.
 ir::Result<Scheduled> attention_schedule(const GeneralKernel& general, int64_t part);
-// By the best.
-ir::Result<Scheduled> attention_schedule(const GeneralKernel& general, const ir::SymbolValues& sizes,
-                                         const ir::GpuTarget& target);
 
 }  // namespace lathe::search

@@ -5,6 +5,8 @@
 #include <cmath>
 
 #include "ir/analysis/analysis.h"
+#include "search/gpu/attention/attention_schedule.h"
+#include "search/gpu/attention/one_key.h"
 #include "search/gpu/tile_rounds.h"
 
 namespace lathe::search {
@@ -17,6 +19,8 @@ constexpr int64_t kSquare = 16, kGroupRows = 64;
 constexpr int kHopper = 90;  // compute capability
 constexpr int64_t kMostThreadRegisters = 248;
 constexpr int64_t kLeastPart = 64, kMostParts = 1024;  // keys of a part, and parts of a row
+constexpr int64_t kLeastOfHeads = 16;                  // of one without tensor cores
+constexpr int64_t kManyBlocks = 8;                     // of a multiprocessor, whose keys need no parts
 constexpr double kMemoryBytes = 2500;                  // in a cycle of the GPU
 constexpr double kLaunch = 2500;                       // from the end of one launch to the work of the next
 
@@ -32,7 +36,7 @@ struct Work {
   double heads = 1, rows = 1, keys = 1;  // keys that a query sees, on average
   bool moves = false;                    // each query begins at a key of its own
   int64_t group = 1;                     // heads that share keys
-  int64_t most_keys = 1;                 // that any call has
+  int64_t most_keys = 1, called = 1;     // that the Kernel may have, and calls
   int64_t depth = 1, columns = 1;
   bool masked = false;                 // scores have a mask added to them
   double element = 2;                  // bytes of keys and values
@@ -44,7 +48,8 @@ struct Work {
   }
 };
 
-Work work_of(const Kernel& kernel, const AttentionParts& p, const SymbolValues& sizes) {
+Work work_of(const GeneralKernel& general, const AttentionParts& p, const SymbolValues& sizes) {
+  const Kernel& kernel = general.kernel;
   const auto at = [&](const Expr& e) {
     return static_cast<double>(std::max<int64_t>(evaluate(e, sizes).value_or(1), 1));
   };
@@ -65,6 +70,7 @@ Work work_of(const Kernel& kernel, const AttentionParts& p, const SymbolValues& 
   w.group = heads_of_group(p);
   w.page = page_of(p);
   w.most_keys = most_keys_seen(kernel, p);
+  w.called = std::min(w.most_keys, most_keys_seen(kernel, p, general.most));
   w.depth = p.depth->extent->ival;
   w.columns = p.columns->extent->ival;
   w.element = dtype_bytes(kernel.find_buffer("k")->type);
@@ -164,39 +170,70 @@ double cycles(const AttentionTile& t, const Work& w, const GpuTarget& gpu) {
   return std::max({busy, w.bytes() / kMemoryBytes, read / kL2Bytes}) + kWorth * busy +
          idle_cycles(t, w, gpu, work.tiles) + (t.part > 0 ? merge_cycles(w, parts) : 0);
 }
-// Of blocks of 128 threads that do without them, for a query of each of some heads (attention_schedule.h), beside tiles
-// of queries, or of heads.
-double cycles_without(const Work& w, bool heads, const GpuTarget& gpu) {
-  constexpr double kProducts = 48, kSoftmax = 100, kPages = 2, kMade = 4;  // times as many of pages, of bytes
-  constexpr int64_t kMostHeads = 8, kLeast = 256;                          // at a time; of a part
+// Of blocks of 128 threads that do without them, each with all keys of a query of some heads, or with a part of them.
+double cycles_of_heads(const Work& w, const HeadsStep& s, int64_t part, const GpuTarget& gpu) {
+  constexpr double kPages = 2, kPageTurn = 0.5;  // times as many instructions; turns more, to find a page
+  const int64_t keys = std::max<int64_t>(static_cast<int64_t>(w.keys), 1), own = part > 0 ? std::min(part, keys) : keys,
+                parts = ceil_div(keys, own);
+  TileWork work;
+  work.tiles = std::max<int64_t>(static_cast<int64_t>(w.heads * w.rows) / s.rows, 1) * parts;
+  work.steps = ceil_div(own, s.keys);
+  work.threads = 128;
+  work.registers = s.registers;
+  work.shared = s.shared;
+  const bool paged = w.page > 0;
+  const Step step = {static_cast<double>(s.keys * (w.depth + w.columns)) * w.element,
+                     s.instructions * (paged && w.page < s.keys ? kPages : 1),
+                     static_cast<double>(s.turns) * (paged ? 1 + kPageTurn : 1)};
+  return waves(work, w, step, gpu) + merge_cycles(w, parts);
+}
+// The least of them where queries are tiles, of which each block has but one: what it reads again comes from the L2
+// cache.
+double cycles_without(const Work& w, const GpuTarget& gpu) {
+  constexpr double kProducts = 48;
+  constexpr int64_t kMostHeads = 8, kAtOnce = 64, kLeast = 256;  // keys at a time; of a part
   const int64_t rows = std::min(w.group, kMostHeads), keys = std::max<int64_t>(static_cast<int64_t>(w.keys), 1);
-  const int64_t at_once = heads ? 32 : 64;
-  const double line = static_cast<double>(w.depth + w.columns);
   double out = 0;
-  // Keys of unequal sequences are not divided.
+  // Many queries of unequal sequences need no parts.
   for (int64_t part = w.sequences > 0 ? keys : kLeast; out == 0 || part < 2 * keys; part *= 2) {
     const int64_t own = std::min(part, keys), parts = ceil_div(keys, own);
     TileWork work;
     work.tiles = static_cast<int64_t>(w.heads * w.rows) / rows * parts;
-    work.steps = ceil_div(own, at_once);
+    work.steps = ceil_div(own, kAtOnce);
     work.threads = work.registers = 128;
-    work.shared = rows * (w.columns * 64 + at_once * 4);
-    const auto step_keys = static_cast<double>(at_once);
-    double cycles = merge_cycles(w, parts);
-    if (heads) {
-      // Keys, and then values, come to registers.
-      const double all = static_cast<double>(rows + 1) * step_keys * line / 128 + kSoftmax;
-      const double times = (w.page > 0 ? kPages : 1) * (w.element < 2 ? kMade : 1);
-      const Step step = {step_keys * line * w.element, all * times, 2};
-      cycles += waves(work, w, step, gpu);
-    } else {
-      work.step = static_cast<double>(rows) * step_keys * line / kProducts;
-      work.chain = 400;
-      const double busy = busy_cycles(work, gpu);
-      cycles += std::max(busy, w.bytes() / kMemoryBytes) + kWorth * busy;
-    }
+    work.shared = rows * (w.columns * 64 + kAtOnce * 4);
+    work.step = static_cast<double>(rows * kAtOnce * (w.depth + w.columns)) / kProducts;
+    work.chain = 400;
+    const double busy = busy_cycles(work, gpu);
+    const double cycles = merge_cycles(w, parts) + std::max(busy, w.bytes() / kMemoryBytes) + kWorth * busy;
     if (out == 0 || cycles < out) out = cycles;
   }
+  return out;
+}
+
+// Parts of keys without tensor cores, the best first, and what each takes.
+struct RankedParts {
+  std::vector<int64_t> parts;
+  double least = 0;
+};
+Result<RankedParts> parts_of_heads(const GeneralKernel& general, const Work& w, const GpuTarget& gpu) {
+  RankedParts out;
+  std::vector<double> all;
+  const auto add = [&](int64_t part) -> Status {
+    LATHE_ASSIGN(const HeadsStep step, heads_step(general, part));
+    out.parts.push_back(part);
+    all.push_back(cycles_of_heads(w, step, part, gpu));
+    return {};
+  };
+  LATHE_RETURN_IF_ERROR(add(0));
+  LATHE_ASSIGN(const HeadsStep whole, heads_step(general, 0));
+  const bool many = w.heads * w.rows >= static_cast<double>(kManyBlocks * gpu.multiprocessors * whole.rows);
+  const int64_t keys = many ? 0 : std::min(static_cast<int64_t>(w.keys), w.called);
+  for (int64_t part = kLeastOfHeads; part < keys; part *= 2) {
+    if (ceil_div(w.called, part) <= kMostParts) LATHE_RETURN_IF_ERROR(add(part));
+  }
+  out.least = *std::min_element(all.begin(), all.end());
+  out.parts = ranked(std::move(out.parts), all);
   return out;
 }
 
@@ -213,8 +250,8 @@ std::vector<AttentionTile> tiles_for(const Work& w, bool split, bool groups) {
         const bool packed = w.group > 1 && (rows == kSquare || rows / 2 < w.group);
         if (!packed) continue;
         out.push_back({rows, keys, stages, split, true});
-        for (int64_t part = kLeastPart; part < std::min(static_cast<int64_t>(w.keys), w.most_keys); part *= 2) {
-          if (ceil_div(w.most_keys, part) <= kMostParts) out.push_back({rows, keys, stages, split, true, part});
+        for (int64_t part = kLeastPart; part < std::min(static_cast<int64_t>(w.keys), w.called); part *= 2) {
+          if (ceil_div(w.called, part) <= kMostParts) out.push_back({rows, keys, stages, split, true, part});
         }
       }
     }
@@ -230,8 +267,10 @@ Result<std::vector<AttentionTile>> attention_tiles_of(const GeneralKernel& gener
   const bool split = (allowed & kBf16Dots) == 0;
   if (split && general.kernel.find_buffer("q")->type != DType::bf16)
     return unsupported("weights of {} may not be rounded to f16", general.kernel.name);
-  const Work work = work_of(general.kernel, p, sizes);
-  const double without = cycles_without(work, false, target), without_few = cycles_without(work, true, target);
+  if (has_one_key(general.kernel, p)) return std::vector<AttentionTile>{};
+  const Work work = work_of(general, p, sizes);
+  LATHE_ASSIGN(const RankedParts few, parts_of_heads(general, work, target));
+  const double without = cycles_without(work, target), without_few = few.least;
   std::vector<AttentionTile> tiles;
   std::vector<double> all;
   for (const AttentionTile& tile : tiles_for(work, split, target.sm == kHopper)) {
@@ -247,6 +286,14 @@ Result<std::vector<AttentionTile>> attention_tiles_of(const GeneralKernel& gener
     all.push_back(least);
   }
   return ranked(tiles, all);
+}
+
+Result<std::vector<int64_t>> key_parts(const GeneralKernel& general, const SymbolValues& sizes,
+                                       const GpuTarget& target) {
+  const AttentionParts p = attention_parts(general.kernel);
+  LATHE_RETURN_IF_ERROR(heads_step(general, 0).status());
+  LATHE_ASSIGN(RankedParts ranked, parts_of_heads(general, work_of(general, p, sizes), target));
+  return std::move(ranked.parts);
 }
 
 }  // namespace lathe::search

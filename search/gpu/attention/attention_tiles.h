@@ -1,4 +1,5 @@
-// Which tiles of tensor_attention.h attention has, ranked by a guess of the time that they take.
+// Which tiles of tensor_attention.h attention has, and which parts of keys of attention_schedule.h, ranked by a guess
+// of the time that they take.
 #pragma once
 #include <vector>
 
@@ -12,5 +13,10 @@ namespace lathe::search {
 // tensor cores do not take.
 ir::Result<std::vector<AttentionTile>> attention_tiles_of(const GeneralKernel& general, const ir::SymbolValues& sizes,
                                                           const ir::GpuTarget& target, uint32_t allowed);
+
+// Numbers of keys that a block of threads takes without tensor cores, the best first; 0: all. UNSUPPORTED: it is no
+// attention, or columns vary in number.
+ir::Result<std::vector<int64_t>> key_parts(const GeneralKernel& general, const ir::SymbolValues& sizes,
+                                           const ir::GpuTarget& target);
 
 }  // namespace lathe::search

@@ -6,6 +6,7 @@
 #include "ir/analysis/analysis.h"
 #include "ir/base/gpu_target.h"
 #include "ir/core/names.h"
+#include "search/gpu/attention/one_key.h"
 #include "search/gpu/attention/put_together.h"
 #include "search/gpu/move_list.h"
 
@@ -18,7 +19,6 @@ namespace {
 constexpr int64_t kHalves = 8;  // elements of 2 bytes in an access of 16
 constexpr int64_t kSquare = 16, kColumns = 8, kLaneRows = 8, kLaneColumns = 2;
 constexpr int64_t kMostCopies = 4, kMostOfHeads = 8, kMostLoads = 16;  // of a thread, at a time
-constexpr int64_t kClearThreads = 128;
 constexpr int64_t kGroupRows = 64, kPanel = 64;  // of four warps that multiply together; elements of a swizzled line
 
 // That of keys or of values, which multiplies what the statement updates.
@@ -124,11 +124,7 @@ class Writer {
 
   // Results of rows that belong to no sequence; sequences are independent while their rows are said plainly.
   void sequences() {
-    const std::string &rows = p_.clear[0]->iter, &heads = p_.clear[1]->iter, &line = p_.clear[2]->iter;
-    list_.move("deal_scope {} {} as zt,zi", line, kClearThreads);
-    list_.move("parallelize_grid {}", rows);
-    list_.move("parallelize_grid {}", heads);
-    list_.move("parallelize_block zt");
+    clear_rows(list_, p_);
     list_.move("parallelize_grid {}", p_.heads.front()->iter);
   }
 

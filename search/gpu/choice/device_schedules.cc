@@ -67,7 +67,8 @@ ir::Result<Scheduled> device_schedule(const GeneralKernel& general, const ir::Sy
       ir::Result<Scheduled> made = tensor_attention(general, (*tiles)[i]);
       if (made.ok()) return made;
     }
-    return attention_schedule(general, sizes, target);
+    LATHE_ASSIGN(const std::vector<int64_t> parts, key_parts(general, sizes, target));
+    return attention_schedule(general, parts.front());
   }
   ir::Status why;
   for (const MakeSchedule make : kSchedules) {

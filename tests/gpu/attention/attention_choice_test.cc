@@ -166,7 +166,7 @@ TEST(AttentionChoice, KnownSizesAreServed) {
       ASSERT_TRUE(made.ok()) << made.status().to_string();
       const bool tensor = made->schedule.recipe == "tensor_attention.1";
       on_tensor_cores += tensor;
-      EXPECT_TRUE(tensor || (queries < 512 && keys < 4096)) << to_text(made->schedule);
+      EXPECT_TRUE(tensor || queries < 512) << to_text(made->schedule);
       expect_lowered(general, *made);
     }
   }

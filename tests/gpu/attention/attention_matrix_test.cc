@@ -16,7 +16,7 @@ namespace {
 
 class AttentionMatrix : public CountedKernels<testing::TestWithParam<const char*>> {
  protected:
-  void compile(const ir::Kernel& naive, int64_t part) {
+  void compile(const ir::Kernel& naive, int64_t part, bool bytes = false) {
     const ir::GpuTarget target = *ir::find_gpu_target(GetParam());
     const auto made = search::attention_schedule(search::general_kernel(naive), part);
     ASSERT_TRUE(made.ok()) << made.status().to_string() << "\n" << print(naive) << part;
@@ -25,9 +25,10 @@ class AttentionMatrix : public CountedKernels<testing::TestWithParam<const char*
     for (const ir::Leaf& leaf : cut->leaves) {
       const std::string what = to_text(made->schedule);
       const auto code = compiled(leaf, target, what);
-      // Keys and values by 16 bytes.
+      // Keys and values by 16 bytes, or 8 of those that are bytes.
+      const auto vectors = code ? code->loads.bits128 + (bytes ? code->loads.bits64 : 0) : 0;
       if (code && &leaf == &cut->leaves[0])
-        expect_predicted(code->loads.bits128 >= 2, fmt::format("{} loads of 16 bytes\n{}", code->loads.bits128, what));
+        expect_predicted(vectors >= 2, fmt::format("{} loads of vectors\n{}", vectors, what));
     }
   }
 };
@@ -40,7 +41,7 @@ TEST_P(AttentionMatrix, CompilesWithoutSpills) {
                                  {"bf16", 16, 1, 576, 512, true, 0, true},
                                  {"f32", 12, 12, 80, 80}};
   for (const AttentionText& form : forms) {
-    for (const int64_t part : {0, 512}) {
+    for (const int64_t part : {0, 16, 512}) {
       if (form.window == 0 || part == 0) compile(kernel_of(attention_text(form)), part);
     }
   }
@@ -57,7 +58,22 @@ TEST_P(AttentionMatrix, KeysOfBytes) {
                             .depth = depth,
                             .columns = depth,
                             .bytes = true};
-    for (const int64_t part : {0, 512}) compile(kernel_of_op(op), part);
+    for (const int64_t part : {0, 32, 512}) compile(kernel_of_op(op), part, true);
+  }
+}
+
+// Of its launches the second one has keys.
+TEST_P(AttentionMatrix, PartsOfUnequalSequences) {
+  const ir::GpuTarget target = *ir::find_gpu_target(GetParam());
+  AttentionOp op = {
+      .op = "ragged_attention", .heads = 32, .kept = 8, .depth = 128, .columns = 128, .type = ir::DType::f32};
+  for (const bool bytes : {false, true}) {
+    op.bytes = bytes;
+    const auto made = search::attention_schedule(search::general_kernel(kernel_of_op(op)), 32);
+    ASSERT_TRUE(made.ok()) << made.status().to_string();
+    const auto cut = search::cut_launches(made->kernel);
+    ASSERT_TRUE(cut.ok() && cut->leaves.size() == 3) << cut.status().to_string();
+    for (const ir::Leaf& leaf : cut->leaves) compiled(leaf, target, to_text(made->schedule));
   }
 }
 INSTANTIATE_TEST_SUITE_P(Gpu, AttentionMatrix, testing::Values("a100", "l40s", "h200", "rtx5090"),

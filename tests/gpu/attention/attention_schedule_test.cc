@@ -8,6 +8,7 @@
 #include "ir/analysis/analysis.h"
 #include "search/cut/launch_cut.h"
 #include "search/cut/safe_kernel.h"
+#include "search/gpu/attention/attention_tiles.h"
 #include "search/gpu/choice/device_candidates.h"
 #include "tests/gpu/attention/attention_kernels.h"
 #include "tests/gpu/chains.h"
@@ -21,6 +22,7 @@ using test::attention_text;
 using test::AttentionText;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::UnorderedElementsAre;
 
 const ir::GpuTarget& h200() {
   static const auto& target = *new ir::GpuTarget(*ir::find_gpu_target("h200"));
@@ -49,7 +51,7 @@ TEST(AttentionSchedule, OnTheEmulator) {
                                  {"f32", 3, 3, 5, 7, false},
                                  {"f16", 8, 1, 33, 17, true, 9}}) {
     const GeneralKernel general = general_kernel(test::kernel_of(attention_text(a)));
-    for (const int64_t part : {0, 64}) {
+    for (const int64_t part : {0, 64, 16}) {
       if (a.window && part > 0) continue;
       const auto made = attention_schedule(general, part);
       ASSERT_TRUE(made.ok()) << made.status().to_string();
@@ -71,12 +73,24 @@ std::vector<int64_t> parts_at(const AttentionText& a, const SymbolValues& symbol
 
 TEST(AttentionSchedule, DividesKeysWhereBlocksAreFew) {
   AttentionText cache;
+  cache.type = "f32";
   cache.lengths = true;
-  EXPECT_EQ(parts_at(cache, {{"B", 1}, {"S", 1}, {"T", 4096}}).front(), 256);
-  EXPECT_EQ(parts_at(cache, {{"B", 64}, {"S", 1}, {"T", 4096}}).front(), 1024);
-  EXPECT_EQ(parts_at(cache, {{"B", 1}, {"S", 4096}, {"T", 4096}}).front(), 0);
-  EXPECT_THAT(parts_at(cache, {{"B", 1}, {"S", 1}, {"T", 200}}), ElementsAre(0));
-  EXPECT_THAT(parts_at(cache, {{"B", 8}, {"S", 1}, {"T", 1000}}), ElementsAre(256, 0, 512));
+  AttentionText open = cache;  // whose keys the Kernel has no bound of, but calls have
+  open.lengths = open.causal = false;
+  for (const AttentionText& form : {cache, open}) {
+    SCOPED_TRACE(form.lengths);
+    for (const int64_t sequences : {1, 2, 8, 16}) {
+      const int64_t part = parts_at(form, {{"B", sequences}, {"S", 1}, {"T", 1024}}).front();
+      ASSERT_GE(part, 16) << sequences;
+      // Two blocks for each multiprocessor, but for short parts of few sequences.
+      const int64_t blocks = sequences * 2 * (1024 / part);
+      EXPECT_TRUE(blocks >= 2 * 132 || part == 16) << sequences << " " << part;
+      EXPECT_LE(blocks, 8 * 132) << sequences;
+    }
+    EXPECT_EQ(parts_at(form, {{"B", 1}, {"S", 4096}, {"T", 4096}}).front(), 0);
+    EXPECT_THAT(parts_at(form, {{"B", 1}, {"S", 1}, {"T", 16}}), ElementsAre(0));
+    EXPECT_THAT(parts_at(form, {{"B", 8}, {"S", 1}, {"T", 60}}), UnorderedElementsAre(0, 16, 32));
+  }
 }
 
 TEST(AttentionSchedule, CandidatesAreReplayed) {

@@ -267,6 +267,22 @@ TEST(DeviceAttention, UnequalSequences) {
   expect_attention(all);
 }
 
+// Of which there is one whatever the call is, or at most one.
+TEST(DeviceAttention, OneKnownKey) {
+  const std::vector<Sizes> sizes = {{.b = 2, .s = 1}, {.b = 1, .s = 5}, {.b = 0, .s = 1}};
+  std::vector<Attention> all;
+  for (const uint32_t type : {kF32, kBf16}) {
+    all.push_back(
+        {"one key", "attention", {{{kB, 4, kS, 32}, type}, {{kB, 2, 1, 32}, type}, {{kB, 2, 1, 48}, type}}, {}, sizes});
+    all.push_back({"one key of a cache",
+                   "cached_attention",
+                   {{{kB, 4, 1, 32}, type}, {{kB, 2, 1, 32}, type}, {{kB, 2, 1, 32}, type}, {{kB}, kI32, 1}},
+                   {flag("causal")},
+                   {{.b = 3}, {.b = 1}}});
+  }
+  expect_attention(all);
+}
+
 // Keys in parts: a hint of one long sequence.
 TEST(DeviceAttention, KeysInParts) {
   const auto ctx = gpu_context();
@@ -292,6 +308,43 @@ TEST(DeviceAttention, KeysInParts) {
       if (sinks) args.push_back({{4}});
       expect_as_on_cpu(ctx.get(), graph.get(), kernel.get(), args, {{2, 4, 1, 32}, kBf16}, 8, tolerance(kBf16));
     }
+  }
+}
+
+// Keys of few sequences in parts: clearing, parts and what puts them together are launches of one call.
+TEST(DeviceAttention, UnequalSequencesInParts) {
+  const auto ctx = gpu_context();
+  static constexpr lathe_hint kTwo[] = {{2, 1}}, kPages[] = {{64, 1}};
+  const auto hinted = [](const char* name, const lathe_hint* hint) {
+    lathe_dim d = range(name, 0, 3000);
+    d.hints = hint;
+    d.num_hints = 1;
+    return d;
+  };
+  const lathe_dim b = hinted("B", kTwo), r = hinted("R", kTwo), n = hinted("N", kPages), p = range("P", 0, 3000);
+  const auto graph = single_graph(ctx.get(), "ragged_attention",
+                                  {{{r, fixed(4), fixed(32)}},
+                                   {{p, fixed(2), fixed(16), fixed(32)}},
+                                   {{p, fixed(2), fixed(16), fixed(32)}},
+                                   {{b}, kI32},
+                                   {{b, n}, kI32},
+                                   {{b, fixed(2)}, kI32}},
+                                  {flag("causal")});
+  const auto kernel = served_on_device(ctx.get(), graph.get());
+  ASSERT_NE(kernel, nullptr);
+  for (const auto& [rows, sequences, pages] :
+       {std::array<int64_t, 3>{2, 2, 64}, {1, 1, 1}, {5, 3, 7}, {7, 2, 65}, {3, 1, 0}, {0, 2, 3}}) {
+    SCOPED_TRACE(testing::Message() << rows << " rows of " << sequences << " with " << pages << " pages");
+    ArgOf offsets{{sequences, 2}, kI32, rows + 1};
+    offsets.rises = true;
+    expect_as_on_cpu(ctx.get(), graph.get(), kernel.get(),
+                     {{{rows, 4, 32}},
+                      {{9, 2, 16, 32}},
+                      {{9, 2, 16, 32}},
+                      {{sequences}, kI32, 16 * pages + 1},
+                      {{sequences, pages}, kI32, 9},
+                      offsets},
+                     {{rows, 4, 32}}, 8, tolerance(kF32));
   }
 }
 
