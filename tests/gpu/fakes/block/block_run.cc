@@ -172,7 +172,7 @@ void BlockRun::touched(const void* p, int bytes, int element, F f) {
     if (arriving_.count(at / kCopied * kCopied) != 0)
       fail("thread " + std::to_string(current_) + " touches an element before its copy has arrived");
   }
-  for (uintptr_t at = first; at < end; at += static_cast<uintptr_t>(element)) f(touches_.at(at, turn_));
+  touches_.each(first, end - first, static_cast<uintptr_t>(element), turn_, f);
 }
 
 void BlockRun::note(const void* p, int bytes, int element, bool store) {

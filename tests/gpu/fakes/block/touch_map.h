@@ -1,6 +1,7 @@
 // Who touched which element of memory, by the address at which it begins. Lines are made once and serve block after
 // block: what is older than the turn that asks counts for nothing.
 #pragma once
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <memory>
@@ -20,14 +21,20 @@ struct Touch {
 
 class TouchMap {
  public:
-  // Untouched, if it was not in this turn.
-  Touch& at(uintptr_t address, uint32_t turn) {
-    Touch& t = line(address / kLine)[address % kLine];
-    if (t.turn != turn) {
-      t = {};
-      t.turn = turn;
+  // f(touch) of each element of an access, untouched, if it was not in this turn.
+  template <class F>
+  void each(uintptr_t from, uintptr_t bytes, uintptr_t element, uint32_t turn, F f) {
+    for (uintptr_t at = from; at < from + bytes;) {
+      Line& touches = line(at / kLine);
+      for (const uintptr_t end = std::min(from + bytes, (at / kLine + 1) * kLine); at < end; at += element) {
+        Touch& t = touches[at % kLine];
+        if (t.turn != turn) {
+          t = {};
+          t.turn = turn;
+        }
+        f(t);
+      }
     }
-    return t;
   }
   // Elements that begin in [from, from + bytes) are untouched.
   void forget(uintptr_t from, uintptr_t bytes) {
@@ -40,11 +47,13 @@ class TouchMap {
   using Line = std::array<Touch, kLine>;
   Line& line(uintptr_t number) {
     Recent& recent = recent_[number % kRecent];
-    if (recent.line != nullptr && recent.number == number) return *recent.line;
-    std::unique_ptr<Line>& known = lines_[number];
-    if (known == nullptr) known = std::make_unique<Line>();
-    recent = {number, known.get()};
-    return *known;
+    if (recent.line == nullptr || recent.number != number) recent = {number, &known(number)};
+    return *recent.line;
+  }
+  Line& known(uintptr_t number) {
+    std::unique_ptr<Line>& out = lines_[number];
+    if (out == nullptr) out = std::make_unique<Line>();
+    return *out;
   }
   struct Recent {
     uintptr_t number = 0;
