@@ -89,9 +89,14 @@ uint16_t f32_to_bf16(float value) {
 // A binary format of `precision` significant bits, smallest normal exponent `emin`, largest finite value `top`.
 static double round_float(double value, int precision, int emin, double top) {
   if (!std::isfinite(value) || value == 0) return value;
-  const int exponent = std::max(std::ilogb(value), emin);
+  if (std::abs(value) > 2 * top) return std::copysign(INFINITY, value);
+  constexpr int kBias = 1023, kFraction = 52;
+  const int exponent = std::max(static_cast<int>(std::bit_cast<uint64_t>(value) >> kFraction & 0x7ff) - kBias, emin);
   const int ulp = exponent - (precision - 1);
-  const double rounded = std::ldexp(std::nearbyint(std::ldexp(value, -ulp)), ulp);
+  // The last bit of 3/2 of this power is worth `ulp`: what is added to it is rounded there.
+  const auto power = static_cast<uint64_t>(ulp + kFraction + kBias) << kFraction | uint64_t{1} << (kFraction - 1);
+  const double large = std::bit_cast<double>(power);
+  const double rounded = std::copysign(value + large - large, value);
   return std::abs(rounded) > top ? std::copysign(INFINITY, value) : rounded;
 }
 

@@ -1,5 +1,5 @@
 // The arithmetics of the interpreter as policies of one runner: how float values are born, combined and given back.
-// Value is what a cell of a buffer holds. Integer expressions do not come here: they are int64 in every mode.
+// Value is what a cell of a buffer holds. Integers are int64 in every mode, and wrap as their type does.
 #pragma once
 #include <algorithm>
 #include <bit>
@@ -9,6 +9,25 @@
 #include "ir/meaning/interpreter.h"
 
 namespace lathe::ir {
+
+inline int64_t wrapped(DType type, int64_t v) {
+  switch (type) {
+    case DType::i8:
+      return static_cast<int8_t>(v);
+    case DType::u8:
+      return static_cast<uint8_t>(v);
+    case DType::i32:
+      return static_cast<int32_t>(v);
+    case DType::b8:
+      return v != 0;
+    default:
+      return v;
+  }
+}
+inline int64_t wrap_op(Op op, int64_t a, int64_t b) {
+  const uint64_t x = static_cast<uint64_t>(a), y = static_cast<uint64_t>(b);
+  return static_cast<int64_t>(op == Op::k_add ? x + y : op == Op::k_sub ? x - y : x * y);
+}
 
 inline double math_function(Op op, double x) {
   switch (op) {

@@ -2,6 +2,8 @@
 // Errors found while running are kept in status_ and stop the loops; no exceptions.
 #include "ir/meaning/interpreter.h"
 
+#include <algorithm>
+
 #include "ir/core/names.h"
 #include "ir/core/text_form.h"
 #include "ir/meaning/arithmetics.h"
@@ -11,25 +13,6 @@ namespace lathe::ir {
 
 namespace {
 
-int64_t wrapped(DType type, int64_t v) {
-  switch (type) {
-    case DType::i8:
-      return static_cast<int8_t>(v);
-    case DType::u8:
-      return static_cast<uint8_t>(v);
-    case DType::i32:
-      return static_cast<int32_t>(v);
-    case DType::b8:
-      return v != 0;
-    default:
-      return v;
-  }
-}
-int64_t wrap_op(Op op, int64_t a, int64_t b) {
-  const uint64_t x = static_cast<uint64_t>(a), y = static_cast<uint64_t>(b);
-  return static_cast<int64_t>(op == Op::k_add ? x + y : op == Op::k_sub ? x - y : x * y);
-}
-
 template <class A>
 class Runner {
  public:
@@ -38,7 +21,8 @@ class Runner {
   Runner(const Program& program, int64_t max_steps) : program_(program), max_steps_(max_steps) {}
 
   Status run(std::map<std::string, Tensor>& tensors, bool keep_contents) {
-    slots_.assign(program_.slots, 0);
+    slots_.resize(program_.slots + 1);
+    kept_.resize(program_.kept);
     for (const CodeNode& n : program_.nodes) {
       constants_.push_back(n.op == Op::k_const_float ? A::constant(n.type, n.fval) : A::undefined());
     }
@@ -100,13 +84,14 @@ class Runner {
     if (step.only) {
       for (const int64_t i : *step.only) {
         if (i < 0 || i >= extent || stopped_) continue;
-        slots_[step.slot] = i;
+        slots_[step.slot] = {i, ++turn_};
         block(step.body);
       }
       return;
     }
+    if (step.line && extent >= kShortestLine && line(step, extent)) return;
     for (int64_t i = 0; i < extent && !stopped_; ++i) {
-      slots_[step.slot] = i;
+      slots_[step.slot] = {i, ++turn_};
       block(step.body);
     }
   }
@@ -140,28 +125,102 @@ class Runner {
       return;
     }
     const Value v = A::convert(step.type, value(step.value));
-    Value* cell = locate(program_.accesses[step.access]);
-    if (!cell) return;
+    if (Value* cell = locate(program_.accesses[step.access])) assign_float(step, v, *cell);
+  }
+
+  static void assign_float(const CodeStep& step, Value v, Value& cell) {
     switch (step.op) {
       case AssignOp::set:
-        *cell = v;
+        cell = v;
         break;
       case AssignOp::add:
-        *cell = A::add(step.type, *cell, v);
+        cell = A::add(step.type, cell, v);
         break;
       case AssignOp::mul:
-        *cell = A::mul(step.type, *cell, v);
+        cell = A::mul(step.type, cell, v);
         break;
       case AssignOp::max:
-        *cell = A::max(step.type, *cell, v);
+        cell = A::max(step.type, cell, v);
         break;
       case AssignOp::min:
-        *cell = A::min(step.type, *cell, v);
+        cell = A::min(step.type, cell, v);
         break;
       case AssignOp::fmax:
-        *cell = A::fmax(step.type, v, *cell);
+        cell = A::fmax(step.type, v, cell);
         break;
     }
+  }
+
+  // Cells that a loop goes through by equal steps.
+  struct Cells {
+    Value* first = nullptr;  // null: some of them lie outside
+    int64_t step = 0;
+  };
+  Cells cells_of(const CodeAccess& access, int64_t count) {
+    std::vector<Value>& cells = cells_[access.buffer];
+    const auto inside = [count](int64_t first, int64_t step, int64_t size) {
+      const int64_t last = first + (count - 1) * step;
+      return std::min(first, last) >= 0 && std::max(first, last) < size;
+    };
+    int64_t offset = access.flat ? sum(access.sum) : 0, step = access.flat ? access.sum.coef : 0;
+    for (int d = access.first_dim; d < access.last_dim && !access.flat; ++d) {
+      const CodeDim& dim = program_.dims[d];
+      const int64_t first = dim.node >= 0 ? integer(dim.node) : sum(dim.sum), by = dim.node >= 0 ? 0 : dim.sum.coef;
+      if (!inside(first, by, dim.size)) return {};
+      offset += first * dim.stride;
+      step += by * dim.stride;
+    }
+    if (!inside(offset, step, static_cast<int64_t>(cells.size()))) return {};
+    return {cells.data() + offset, step};
+  }
+
+  // The values of an expression in `count` turns of a line, from number `from` on. Null: in some turn of all it reads
+  // what lies outside. depth: those of less are not touched.
+  const Value* values(int index, int64_t from, int64_t count, size_t depth) {
+    while (lines_.size() <= depth) lines_.emplace_back(kLongestLine);
+    Value* const out = lines_[depth].data();
+    const CodeNode& n = program_.nodes[index];
+    if (n.op == Op::k_const_float) {
+      std::fill_n(out, count, constants_[index]);
+    } else if (n.op == Op::k_load) {
+      const Cells cells = cells_of(program_.accesses[n.access], turns_);
+      if (cells.first == nullptr) return nullptr;
+      for (int64_t i = 0; i < count; ++i) out[i] = cells.first[(from + i) * cells.step];
+    } else {
+      if (values(n.arg[0], from, count, depth) == nullptr) return nullptr;
+      const Value* const b = n.arg[1] < 0 ? nullptr : values(n.arg[1], from, count, depth + 1);
+      if (n.arg[1] >= 0 && b == nullptr) return nullptr;
+      for (int64_t i = 0; i < count; ++i) out[i] = b == nullptr ? unary(n, out[i]) : binary(n, out[i], b[i]);
+    }
+    return out;
+  }
+
+  // What the scope says turn by turn, operand by operand. False: nothing was done.
+  bool line(const CodeStep& scope, int64_t extent) {
+    const CodeStep& step = scope.body[0];
+    if (steps_ + extent > max_steps_) return false;
+    slots_[scope.slot] = {0, ++turn_};
+    current_ = step.source;
+    turns_ = extent;
+    const Cells target = cells_of(program_.accesses[step.access], extent);
+    if (target.first == nullptr) return false;
+    for (int64_t from = 0; from < extent && !stopped_; from += kLongestLine) {
+      const int64_t count = std::min(extent - from, kLongestLine);
+      const bool product = step.factor_a >= 0;
+      const Value* const a = values(product ? step.factor_a : step.value, from, count, 0);
+      const Value* const b = product ? values(step.factor_b, from, count, 1) : a;
+      if (a == nullptr || b == nullptr) return false;
+      for (int64_t i = 0; i < count; ++i) {
+        Value& cell = target.first[(from + i) * target.step];
+        if (product) {
+          cell = A::fma(step.type, a[i], b[i], cell);
+        } else {
+          assign_float(step, A::convert(step.type, a[i]), cell);
+        }
+      }
+    }
+    steps_ += extent;
+    return true;
   }
 
   void assign_integer(const CodeStep& step, int64_t v, Value& cell) {
@@ -189,10 +248,17 @@ class Runner {
     cell = A::store_int(wrapped(step.type, v));
   }
 
-  int64_t affine(int64_t base, int first_term, int last_term) const {
-    const CodeTerm* const end = program_.terms.data() + last_term;
-    for (const CodeTerm* t = program_.terms.data() + first_term; t != end; ++t) base += t->coef * slots_[t->slot];
-    return base;
+  int64_t sum(const CodeSum& s) {
+    const int64_t inner = s.coef * slots_[s.slot].value;
+    if (s.kept < 0) return s.base + inner;
+    Turned& outer = kept_[s.kept];
+    const int64_t turn = slots_[s.outer].turn;
+    if (outer.turn != turn) {
+      outer = {s.base, turn};
+      for (int t = s.first_term; t < s.last_term; ++t)
+        outer.value += program_.terms[t].coef * slots_[program_.terms[t].slot].value;
+    }
+    return outer.value + inner;
   }
 
   // The cell, or null after a failure.
@@ -200,11 +266,11 @@ class Runner {
     std::vector<Value>& cells = cells_[access.buffer];
     int64_t offset = 0;
     if (access.flat) {
-      offset = affine(access.base, access.first_term, access.last_term);
+      offset = sum(access.sum);
     } else {
       for (int d = access.first_dim; d < access.last_dim; ++d) {
         const CodeDim& dim = program_.dims[d];
-        const int64_t i = dim.node >= 0 ? integer(dim.node) : affine(dim.base, dim.first_term, dim.last_term);
+        const int64_t i = dim.node >= 0 ? integer(dim.node) : sum(dim.sum);
         if (static_cast<uint64_t>(i) >= static_cast<uint64_t>(dim.size)) return outside(access, d, i);
         offset += i * dim.stride;
       }
@@ -236,19 +302,26 @@ class Runner {
         return n.integer_args ? A::from_int(n.type, integer(n.arg[0])) : A::convert(n.type, value(n.arg[0]));
       case Op::k_select:
         return value(n.arg[integer(n.arg[0]) != 0 ? 1 : 2]);
+      case Op::k_fma: {
+        const Value a = value(n.arg[0]), b = value(n.arg[1]);
+        return A::fma(n.type, a, b, value(n.arg[2]));
+      }
       default:
         break;
     }
     const Value a = value(n.arg[0]);
-    if (n.arg[1] < 0) {
-      if (n.op == Op::k_neg) return A::neg(n.type, a);
-      if (n.op == Op::k_abs) return A::abs(n.type, a);
-      if (!A::math_defined(n.op, a)) {
-        fail(unsupported("exp of a value that went through exp has no meaning in the finite field: {}", here()));
-      }
-      return A::math(n.op, n.type, a);
+    return n.arg[1] < 0 ? unary(n, a) : binary(n, a, value(n.arg[1]));
+  }
+  Value unary(const CodeNode& n, Value a) {
+    if (n.op == Op::k_cast) return A::convert(n.type, a);
+    if (n.op == Op::k_neg) return A::neg(n.type, a);
+    if (n.op == Op::k_abs) return A::abs(n.type, a);
+    if (!A::math_defined(n.op, a)) {
+      fail(unsupported("exp of a value that went through exp has no meaning in the finite field: {}", here()));
     }
-    const Value b = value(n.arg[1]);
+    return A::math(n.op, n.type, a);
+  }
+  Value binary(const CodeNode& n, Value a, Value b) {
     switch (n.op) {
       case Op::k_add:
         return A::add(n.type, a, b);
@@ -264,8 +337,6 @@ class Runner {
         return A::min(n.type, a, b);
       case Op::k_fmax:
         return A::fmax(n.type, a, b);
-      case Op::k_fma:
-        return A::fma(n.type, a, b, value(n.arg[2]));
       default:
         fail(unsupported("{} of floats: {}", op_info(n.op).id, here()));
         return A::undefined();
@@ -274,11 +345,18 @@ class Runner {
 
   int64_t integer(int index) {
     const CodeNode& n = program_.nodes[index];
+    if (n.kept < 0) return computed(n);
+    Turned& known = kept_[n.kept];
+    const int64_t turn = slots_[n.slot].turn;
+    if (known.turn != turn) known = {computed(n), turn};
+    return known.value;
+  }
+  int64_t computed(const CodeNode& n) {
     switch (n.op) {
       case Op::k_const_int:
         return n.ival;
       case Op::k_iter:
-        return slots_[n.slot];
+        return slots_[n.slot].value;
       case Op::k_load: {
         int64_t v = 0;
         const Value* cell = locate(program_.accesses[n.access]);
@@ -369,8 +447,16 @@ class Runner {
 
   const Program& program_;
   const int64_t max_steps_;
-  std::vector<int64_t> slots_;
-  std::vector<Value> constants_;  // by node
+  // A value, and since which turn of a loop it is so: turns of all loops are counted together.
+  struct Turned {
+    int64_t value = 0, turn = 0;
+  };
+  std::vector<Turned> slots_, kept_;
+  int64_t turn_ = 0;
+  static constexpr int64_t kShortestLine = 4, kLongestLine = 64;
+  std::vector<std::vector<Value>> lines_;  // values of operands
+  int64_t turns_ = 0;                      // of the line that runs
+  std::vector<Value> constants_;           // by node
   std::vector<std::vector<Value>> cells_;
   int64_t steps_ = 0;
   const Stmt* current_ = nullptr;

@@ -2,8 +2,10 @@
 // nothing.
 #include "ir/meaning/interpreter_program.h"
 
-#include <numeric>
+#include <algorithm>
+#include <climits>
 #include <unordered_map>
+#include <utility>
 
 #include "ir/analysis/analysis.h"
 #include "ir/core/names.h"
@@ -91,7 +93,10 @@ class Compiler {
     const Ranges outer = ranges_;
     Stmt head = make_scope(s.iter, extent, {});
     ranges_.enter(head);
+    const int around = std::exchange(innermost_, step.slot);
     LATHE_RETURN_IF_ERROR(block(s.body, step.body));
+    step.line = step.body.size() == 1 && !step.body[0].scope && is_line(step.body[0]);
+    innermost_ = around;
     ranges_ = outer;
     slot_of_.erase(s.iter);
     return {};
@@ -114,6 +119,28 @@ class Compiler {
     }
     LATHE_ASSIGN(step.value, node(s.value));
     return {};
+  }
+
+  // See CodeStep::line; of the scope right around.
+  bool is_line(const CodeStep& s) const {
+    const CodeAccess& target = program_.accesses[s.access];
+    if (s.integer || !is_even(target)) return false;
+    return s.factor_a < 0 ? is_line(s.value, target.buffer)
+                          : is_line(s.factor_a, target.buffer) && is_line(s.factor_b, target.buffer);
+  }
+  bool is_line(int node, int target) const {
+    const CodeNode& n = program_.nodes[node];
+    if (n.integer || n.op == Op::k_select || n.op == Op::k_fma) return false;
+    if (n.op == Op::k_load) {
+      const CodeAccess& from = program_.accesses[n.access];
+      return from.buffer != target && is_even(from);
+    }
+    return std::all_of(n.arg, n.arg + 2, [&](int arg) { return arg < 0 || is_line(arg, target); });
+  }
+  bool is_even(const CodeAccess& access) const {
+    const CodeDim* const dims = program_.dims.data();
+    return access.flat || std::all_of(dims + access.first_dim, dims + access.last_dim,
+                                      [&](const CodeDim& d) { return d.node < 0 || depends_[d.node] < innermost_; });
   }
 
   Expr bound(const Expr& e) const { return substitute(e, symbols_); }
@@ -146,36 +173,54 @@ class Compiler {
     return static_cast<int>(program_.accesses.size()) - 1;
   }
 
-  void flatten(const std::vector<CodeDim>& dims, CodeAccess& out) {
-    std::map<int, int64_t> terms;
-    for (const CodeDim& d : dims) {
-      if (d.checked || d.node >= 0) return;
-      out.base += d.base * d.stride;
-      for (int t = d.first_term; t < d.last_term; ++t)
-        terms[program_.terms[t].slot] += program_.terms[t].coef * d.stride;
+  using Terms = std::map<int, int64_t>;  // coefficients by slot
+
+  CodeSum sum(int64_t base, Terms terms) {
+    CodeSum out;
+    out.base = base;
+    if (const auto inner = terms.find(innermost_); inner != terms.end()) {
+      out.slot = inner->first;
+      out.coef = inner->second;
+      terms.erase(inner);
     }
-    out.flat = true;
     out.first_term = static_cast<int>(program_.terms.size());
     for (const auto& [slot, coef] : terms) program_.terms.push_back({slot, coef});
     out.last_term = static_cast<int>(program_.terms.size());
+    if (terms.empty()) return out;
+    out.outer = terms.rbegin()->first;
+    out.kept = program_.kept++;
+    return out;
+  }
+
+  void flatten(const std::vector<CodeDim>& dims, CodeAccess& out) {
+    int64_t base = 0;
+    Terms terms;
+    for (const CodeDim& d : dims) {
+      if (d.checked || d.node >= 0) return;
+      base += d.sum.base * d.stride;
+      if (d.sum.coef != 0) terms[d.sum.slot] += d.sum.coef * d.stride;
+      for (int t = d.sum.first_term; t < d.sum.last_term; ++t)
+        terms[program_.terms[t].slot] += program_.terms[t].coef * d.stride;
+    }
+    out.flat = true;
+    out.sum = sum(base, std::move(terms));
   }
 
   Status dimension(const Expr& e, CodeDim& dim) {
     const auto form = affine_form(e);
     bool constant = form && is_const_int(form->rest);
     for (size_t t = 0; constant && t < form->terms.size(); ++t) constant = is_const_int(form->terms[t].second);
-    dim.first_term = dim.last_term = static_cast<int>(program_.terms.size());
     if (!constant) {
       LATHE_ASSIGN(dim.node, node(e));
       return {};
     }
-    dim.base = form->rest->ival;
+    Terms terms;
     for (const auto& [name, coef] : form->terms) {
       const auto slot = slot_of_.find(name);
       if (slot == slot_of_.end()) return invalid("iterator {}: not in scope", name);
-      program_.terms.push_back({slot->second, coef->ival});
+      terms[slot->second] += coef->ival;
     }
-    dim.last_term = static_cast<int>(program_.terms.size());
+    dim.sum = sum(form->rest->ival, std::move(terms));
     return {};
   }
 
@@ -195,20 +240,26 @@ class Compiler {
         const auto slot = slot_of_.find(e->name);
         if (slot == slot_of_.end()) return invalid("iterator {}: not in scope", e->name);
         n.slot = slot->second;
-        break;
+        return push(n, n.slot);
       }
       case Op::k_load: {
         LATHE_ASSIGN(n.access, access(e->name, e->args));
         if (program_.accesses[n.access].integer != n.integer) return invalid("load of {}: wrong type", e->name);
-        return push(n);
+        return push(n, kUnknown);
       }
       default:
         break;
     }
     if (e->args.size() > 3) return invalid("{}: too many operands", op_info(e->op).id);
+    int depends = kNothing;
     for (size_t i = 0; i < e->args.size(); ++i) {
       LATHE_ASSIGN(n.arg[i], node(e->args[i]));
       n.integer_args = program_.nodes[n.arg[i]].integer;
+      depends = std::max(depends, depends_[n.arg[i]]);
+    }
+    if (n.integer && depends > kNothing && depends < innermost_) {
+      n.slot = depends;
+      n.kept = program_.kept++;
     }
     const OpClass cls = op_info(e->op).cls;
     const bool reads_floats = !e->args.empty() && !n.integer_args;
@@ -219,10 +270,13 @@ class Compiler {
     }
     if (cls == OpClass::kMath && n.integer) return unsupported("{} of integers", op_info(e->op).id);
     if (e->op == Op::k_div && n.integer) return unsupported("/ of integers; use // or a cast");
-    return push(n);
+    return push(n, depends);
   }
-  int push(const CodeNode& n) {
+  // depends: the innermost of the loops that it depends on; kUnknown: on what is stored, too.
+  static constexpr int kNothing = -1, kUnknown = INT_MAX;
+  int push(const CodeNode& n, int depends) {
     program_.nodes.push_back(n);
+    depends_.push_back(depends);
     return static_cast<int>(program_.nodes.size()) - 1;
   }
 
@@ -234,6 +288,8 @@ class Compiler {
   std::vector<std::pair<std::string, Expr>> symbols_;
   SymbolValues values_;
   std::unordered_map<std::string, int> buffer_of_, slot_of_;
+  std::vector<int> depends_;  // of nodes
+  int innermost_ = -1;        // the slot of the scope right around
   Ranges ranges_;
 };
 

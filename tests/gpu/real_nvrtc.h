@@ -22,12 +22,20 @@ inline std::string real_nvrtc_path() {
   return {};
 }
 
+// By what it makes of a text, which it has compiled once.
+inline ir::Result<std::shared_ptr<const jit::Nvrtc>> kept_nvrtc() {
+  const std::string path = real_nvrtc_path();
+  if (path.empty()) return ir::unsupported("no NVRTC");
+  setenv("LATHE_REAL_NVRTC", path.c_str(), 1);
+  return jit::Nvrtc::open(LATHE_KEPT_NVRTC);
+}
+
 // Tests that need it: they are skipped without.
 template <class Test>
 class WithNvrtc : public Test {
  protected:
   void SetUp() override {
-    auto opened = jit::Nvrtc::open(real_nvrtc_path());
+    auto opened = kept_nvrtc();
     if (!opened.ok()) GTEST_SKIP() << opened.status().message() << "; scripts/setup_gpu.sh fetches it";
     nvrtc = std::move(*opened);
   }

@@ -16,7 +16,8 @@
 namespace lathe::test {
 
 namespace {
-thread_local BlockRun* t_block = nullptr;  // whose threads run
+// Whose threads run. Found without a call, in a library that is opened as well: every access of memory asks for it.
+__attribute__((tls_model("initial-exec"))) thread_local BlockRun* t_block = nullptr;
 }  // namespace
 
 bool EmulatedKernel::open(std::string_view code, const std::string& name) {
@@ -77,8 +78,14 @@ std::string EmulatedKernel::run(unsigned blocks, unsigned threads, const void* a
   *note_ = [](const void* p, int bytes, int element, bool store) { t_block->note(p, bytes, element, store); };
   *note_warp_ = [](const void* p, int bytes, int element) { t_block->note_warp(p, bytes, element); };
   *note_shared_ = [](void* p, unsigned long bytes) { t_block->note_shared(p, bytes); };
-  *note_banks_ = [](int site, const void* p, int bytes) { t_block->note_banks(site, p, bytes); };
-  *note_sectors_ = [](int site, const void* p, int bytes, bool store) { t_block->note_sectors(site, p, bytes, store); };
+  *note_banks_ = nullptr;
+  *note_sectors_ = nullptr;
+  if (banks != nullptr) {
+    *note_banks_ = [](int site, const void* p, int bytes) { t_block->note_banks(site, p, bytes); };
+    *note_sectors_ = [](int site, const void* p, int bytes, bool store) {
+      t_block->note_sectors(site, p, bytes, store);
+    };
+  }
   *start_copy_ = [](void* to, const void* from, int bytes, int element) {
     t_block->start_copy(to, from, bytes, element);
   };

@@ -95,8 +95,10 @@ std::string read_file(const std::string& path) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-constexpr const char* kFlags[] = {"-std=c++20", "-O1",   "-ffp-contract=off",   "-fPIC",
-                                  "-shared",    "-Wall", "-Wno-unused-function"};
+// More would be optimised for longer than it runs. Of the host's libraries a kernel needs two alone.
+constexpr const char* kFlags[] = {"-std=c++20", "-Og",   "-ffp-contract=off",   "-fPIC", "-shared",
+                                  "-nostdlib",  "-Wall", "-Wno-unused-function"};
+constexpr const char* kLibraries[] = {"-lm", "-lgcc_s"};
 
 // LATHE_FAKE_NVRTC_CACHE: another folder than the build's, or "off".
 const KernelCache& cache(const std::string& header_name) {
@@ -107,6 +109,7 @@ const KernelCache& cache(const std::string& header_name) {
     std::string maker = LATHE_HOST_COMPILER " " __VERSION__ " " + std::to_string(compiler.st_mtime) + " " +
                         std::to_string(compiler.st_size);
     for (const char* flag : kFlags) maker += std::string(" ") + flag;
+    for (const char* library : kLibraries) maker += std::string(" ") + library;
     maker += "\n" + header_name + "\n" + host_prelude();
     const std::string wanted = folder == nullptr ? LATHE_KERNEL_CACHE : folder;
     return new KernelCache(wanted == "off" ? "" : wanted, maker);
@@ -124,8 +127,9 @@ MadeKernel made_anew(const Program& p) {
   std::ofstream(source) << p.text;
   std::vector<const char*> args = {LATHE_HOST_COMPILER};
   args.insert(args.end(), std::begin(kFlags), std::end(kFlags));
-  for (const char* arg : {"-o", object.c_str(), source.c_str(), "-lm", static_cast<const char*>(nullptr)})
-    args.push_back(arg);
+  args.insert(args.end(), {"-o", object.c_str(), source.c_str()});
+  args.insert(args.end(), std::begin(kLibraries), std::end(kLibraries));
+  args.push_back(nullptr);
   posix_spawn_file_actions_t files;
   posix_spawn_file_actions_init(&files);
   posix_spawn_file_actions_addopen(&files, 2, log.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);

@@ -211,7 +211,7 @@ TEST(AsyncCopies, EveryRuleRefuses) {
 }
 
 TEST(AsyncCopies, AreOneInstructionOf16Bytes) {
-  const auto opened = jit::Nvrtc::open(real_nvrtc_path());
+  const auto opened = kept_nvrtc();
   if (!opened.ok()) GTEST_SKIP() << opened.status().message() << "; scripts/setup_gpu.sh fetches it";
   int kernels = 0;
   for (const char* text : {kProduct, kTurnedProduct}) {

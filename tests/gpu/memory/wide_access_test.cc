@@ -59,7 +59,7 @@ TEST(WideAccess, FollowsTypeAndLength) {
 }
 
 TEST(WideAccess, IsOneOf16Bytes) {
-  const auto opened = jit::Nvrtc::open(real_nvrtc_path());
+  const auto opened = kept_nvrtc();
   if (!opened.ok()) GTEST_SKIP() << opened.status().message() << "; scripts/setup_gpu.sh fetches it";
   struct Case {
     std::string text;

@@ -294,6 +294,102 @@ TEST(Interpreter, MagnitudeBoundsTheTerms) {
   EXPECT_EQ(eval("a[] + -2.0", "f32", -3, 5, 0, {}, Arithmetic::magnitude), 5);
 }
 
+// Parts of indices, values and extents that depend on outer loops follow these: also where a loop between them stays at
+// the same value, or stands beside another one.
+TEST(Interpreter, OuterLoopsShowInWhatIsInside) {
+  const Kernel k = parsed(
+      "kernel t(y: f32[24, 40] out)\n"
+      "  for i < 24:\n"
+      "    for j < 40:\n"
+      "      y[i, j] = 0.0\n"
+      "  for a < 5:\n"
+      "    for b < a % 3:\n"
+      "      y[a + b, 7 * b] += 1.0\n"
+      "      for c < 3:\n"
+      "        y[(2 * a + b) // 2 + c, (a + b) % 3 * 4 + c] += f32((a * 3 + b) // 2)\n"
+      "        for d < 2 + b:\n"
+      "          y[2 * a + c + d, 3 * b + 5 * d + (a + c) % 2] += f32(select((a + b + c) % 2 < 1, a, b * d))\n"
+      "      for e < 2:\n"
+      "        y[3 * a + b + e, (a + b) // 2 + 2 * e] += 2.0\n"
+      "    for f < 1:\n"
+      "      for g < 2:\n"
+      "        y[4 * a + f + g, (a + f) % 4 * 9 + g] += f32((a + f) % 3)\n");
+  std::vector<double> want(24 * 40, 0.0);
+  const auto add = [&](int64_t row, int64_t column, int64_t value) {
+    want[static_cast<size_t>(row * 40 + column)] += static_cast<double>(value);
+  };
+  for (int64_t a = 0; a < 5; ++a) {
+    for (int64_t b = 0; b < a % 3; ++b) {
+      add(a + b, 7 * b, 1);
+      for (int64_t c = 0; c < 3; ++c) {
+        add((2 * a + b) / 2 + c, (a + b) % 3 * 4 + c, (a * 3 + b) / 2);
+        for (int64_t d = 0; d < 2 + b; ++d)
+          add(2 * a + c + d, 3 * b + 5 * d + (a + c) % 2, (a + b + c) % 2 < 1 ? a : b * d);
+      }
+      for (int64_t e = 0; e < 2; ++e) add(3 * a + b + e, (a + b) / 2 + 2 * e, 2);
+    }
+    for (int64_t g = 0; g < 2; ++g) add(4 * a + g, a % 4 * 9 + g, a % 3);
+  }
+  Tensors t;
+  const Status done = run(k, t);
+  ASSERT_TRUE(done.ok()) << done.to_string();
+  EXPECT_EQ(t["y"].data, want);
+}
+
+// A loop of one assignment gives what its turns give, one by one, as they are where a scope is restricted.
+TEST(Interpreter, LinesAreTheirTurns) {
+  const Kernel k = parsed(
+      "kernel t(x: f32[N] in, h: bf16[N] in, w: f32[3, N] in, y: f32[N] out, z: bf16[N] out, s: f32[4] out, "
+      "p: f32[N] out) where N in 1..1000\n"
+      "  for i < N:\n"
+      "    y[N - 1 - i] = x[i] * f32(h[i]) - 2.0\n"
+      "  for j < 4:\n"
+      "    s[j] = 1.0\n"
+      "  for a < 3:\n"
+      "    for b < N:\n"
+      "      s[a % 2] += x[b] * w[a, b]\n"
+      "  for c < N:\n"
+      "    s[2] max= -x[c] * 0.25\n"
+      "  for d < N:\n"
+      "    s[3] *= f32(h[d]) * 2.0 / x[d]\n"
+      "  p[0] = x[0]\n"
+      "  for e < N - 1:\n"
+      "    p[e + 1] = p[e] + x[e]\n"
+      "  for f < N:\n"
+      "    z[f] = bf16(exp(x[f]) + 1.0)\n");
+  for (const Arithmetic arithmetic : {Arithmetic::native, Arithmetic::real, Arithmetic::magnitude,
+                                      Arithmetic::error_bound, Arithmetic::finite_field}) {
+    for (const int64_t n : {1, 3, 4, 5, 63, 64, 65, 130}) {
+      Tensors lines = {{"x", random_tensor({n}, 1)}, {"w", random_tensor({3, n}, 2)}, {"h", random_tensor({n}, 3)}};
+      for (double& h : lines["h"].data) h = round_to(DType::bf16, h);
+      Tensors turns = lines;
+      InterpreterOptions options;
+      options.arithmetic = arithmetic;
+      ASSERT_TRUE(interpret(k, {{"N", n}}, lines, options).ok());
+      std::vector<int64_t> all(static_cast<size_t>(n) + 3);
+      for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<int64_t>(i);
+      for (const char* iter : {"i", "j", "a", "b", "c", "d", "e", "f"}) options.only[iter] = all;
+      ASSERT_TRUE(interpret(k, {{"N", n}}, turns, options).ok());
+      for (const char* name : {"y", "z", "s", "p"}) {
+        const std::vector<double>&a = lines[name].data, &b = turns[name].data;
+        ASSERT_EQ(a.size(), b.size());
+        for (size_t i = 0; i < a.size(); ++i)
+          EXPECT_TRUE(a[i] == b[i] || (std::isnan(a[i]) && std::isnan(b[i]))) << name << " " << i << " of " << n;
+      }
+    }
+  }
+  InterpreterOptions few;
+  few.max_steps = 7;
+  Tensors t = {{"x", random_tensor({8}, 1)}};
+  EXPECT_EQ(
+      interpret(parsed("kernel t(x: f32[8] in, y: f32[8] out)\n  for i < 8:\n    y[i] = x[i]\n"), {}, t, few).code(),
+      Code::kUNSUPPORTED);
+  // What lies outside in one turn is an error of that turn.
+  const Status outside = run(parsed("kernel t(x: f32[8] in, y: f32[8] out)\n  for i < 8:\n    y[i] = x[i + 1]\n"), t);
+  EXPECT_EQ(outside.code(), Code::kINTERNAL);
+  EXPECT_NE(outside.message().find("index 8, size is 8"), std::string::npos) << outside.message();
+}
+
 TEST(Interpreter, RealRunsTwentyMillionStepsASecond) {
   const Kernel k = parsed(kMatmul);
   Tensors t = {{"x", random_tensor({64, 64}, 1)}, {"w", random_tensor({64, 64}, 2)}};

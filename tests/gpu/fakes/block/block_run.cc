@@ -167,41 +167,43 @@ bool BlockRun::release(std::mt19937* random) {
 
 template <class F>
 void BlockRun::touched(const void* p, int bytes, int element, F f) {
-  const auto first = reinterpret_cast<uintptr_t>(p);
-  for (uintptr_t at = first; at < first + static_cast<uintptr_t>(bytes); at += static_cast<uintptr_t>(element)) {
-    if (!arriving_.empty() && arriving_.count(at / kCopied * kCopied) != 0)
+  const auto first = reinterpret_cast<uintptr_t>(p), end = first + static_cast<uintptr_t>(bytes);
+  for (uintptr_t at = first; at < end && !arriving_.empty(); at += static_cast<uintptr_t>(element)) {
+    if (arriving_.count(at / kCopied * kCopied) != 0)
       fail("thread " + std::to_string(current_) + " touches an element before its copy has arrived");
-    f(touches_.at(at, turn_));
   }
+  touches_.each(first, end - first, static_cast<uintptr_t>(element), turn_, f);
 }
 
 void BlockRun::note(const void* p, int bytes, int element, bool store) {
   if (store) note_stored(reinterpret_cast<uintptr_t>(p), bytes);
-  const int32_t now = meetings_[static_cast<size_t>(current_ / kWarpSize)];
+  const uint32_t now = meetings_[static_cast<size_t>(current_ / kWarpSize)];
+  const auto self = static_cast<int16_t>(current_);
   touched(p, bytes, element, [&](Touch& t) {
-    const bool written = t.writer >= 0 && t.writer != current_ && !met(t.writer, t.written);
-    const bool seen = !t.warps && t.reader >= 0 && met(t.reader, t.read);
-    const bool read = !seen && (t.readers || (t.reader >= 0 && t.reader != current_));
-    if (written || (store && read)) conflict(t);
+    const bool written = t.writer >= 0 && t.writer != self && !met(t.writer, t.written);
     if (store) {
-      t.writer = current_;
+      const bool seen = t.warps == 0 && t.reader >= 0 && met(t.reader, t.read);
+      const bool read = !seen && (t.readers != 0 || (t.reader >= 0 && t.reader != self));
+      if (written || read) conflict(t);
+      t.writer = self;
       t.written = now;
-    } else {
-      t.readers = t.readers || (t.reader >= 0 && t.reader != current_);
-      t.warps = t.warps || (t.reader >= 0 && t.reader / kWarpSize != current_ / kWarpSize);
-      t.reader = current_;
-      t.read = now;
+      return;
     }
+    if (written) conflict(t);
+    if (t.reader >= 0 && t.reader != self) t.readers = 1;
+    if (t.reader >= 0 && t.reader / kWarpSize != self / kWarpSize) t.warps = 1;
+    t.reader = self;
+    t.read = now;
   });
 }
 
 void BlockRun::note_warp(const void* p, int bytes, int element) {
   touched(p, bytes, element, [&](Touch& t) {
     if (t.writer >= 0 && !met(t.writer, t.written)) conflict(t);
-    t.warps = t.warps || (t.reader >= 0 && t.reader / kWarpSize != current_ / kWarpSize);
-    t.reader = current_;
+    if (t.reader >= 0 && t.reader / kWarpSize != current_ / kWarpSize) t.warps = 1;
+    t.reader = static_cast<int16_t>(current_);
     t.read = meetings_[static_cast<size_t>(current_ / kWarpSize)];
-    t.readers = true;
+    t.readers = 1;
   });
 }
 

@@ -150,7 +150,7 @@ class BlockRun {
     std::vector<uintptr_t> read;                     // pieces, by those that are done, since it last told others so
   };
   // Whether the warp has met since that touch by a thread of it, in which case the running thread knows of it.
-  bool met(int thread, int32_t before) const {
+  bool met(int thread, uint32_t before) const {
     return thread / kWarpSize == current_ / kWarpSize && before < meetings_[static_cast<size_t>(thread / kWarpSize)];
   }
   static constexpr int kWarpSize = 32;
@@ -206,8 +206,8 @@ class BlockRun {
   std::vector<Thread> threads_;
   Fiber scheduler_;
   int current_ = 0;
-  int64_t turn_;                                             // more by one after each barrier
-  std::vector<int32_t> meetings_;                            // of each warp
+  uint32_t turn_;                                            // more by one after each barrier
+  std::vector<uint32_t> meetings_;                           // of each warp
   std::vector<std::pair<uintptr_t, unsigned long>> shared_;  // where it is, and its bytes
   std::vector<Group> group_runs_;
   size_t ahead_ = 0;  // the first thread of the group that runs ahead
