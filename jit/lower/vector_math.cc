@@ -2,10 +2,10 @@
 // leading terms (relative error of the whole function), rounded one after another. Errors of whole
 // functions are in vector_math.def.
 //
-// Levels give equal bits, but for what AVX2 makes 0 below 2^-126: exp2, exp2_bf16 and normal_cdf, where softmax and gelu
-// spend their time. exp, tanh, sin and cos round to integers by adding 1.5 * 2^23 and some: the sum holds the integer in
-// its low bits, so a shift by 23 makes a power of 2 of it. scalef (not on AVX2) rounds p 2^n once, whatever n; exp
-// without it takes two factors, the first product being exact.
+// Levels give equal bits, but for what AVX2 makes 0 below 2^-126: exp2, exp2_bf16 and normal_cdf, where softmax and
+// gelu spend their time. exp, tanh, sin and cos round to integers by adding 1.5 * 2^23 and some: the sum holds the
+// integer in its low bits, so a shift by 23 makes a power of 2 of it. scalef (not on AVX2) rounds p 2^n once, whatever
+// n; exp without it takes two factors, the first product being exact.
 //
 //   exp x      n = round(x / ln 2), r = x - n ln 2 in two parts, e^r = 1 + r + r^2 q(r), times 2^n.
 //   exp2 x     n = round(x), f = x - n exactly, 2^f of degree 5, times 2^n: scalef knows what is too large, and
