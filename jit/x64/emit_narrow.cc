@@ -121,7 +121,8 @@ void Emitter::add_half(const Xmm& to, const Xmm& value) {
 
 // The instruction that makes `rounded` of `values` makes 0 of denormals: if there is one, all lanes go another way. One
 // look at what is 0 takes less than one at each value, and is enough where nothing is.
-Emitter::Aside& Emitter::where_denormal(const Xmm& rounded, std::vector<Xmm> values, std::function<void()> slow) {
+Emitter::Aside& Emitter::where_denormal(const Xmm& rounded, const Xmm& scratch, std::vector<Xmm> values,
+                                        std::function<void()> slow) {
   constexpr int kDenormal = 0x20;
   use(kCpu_avx512bw | kCpu_avx512dq | (rounded.isZMM() ? 0 : uint64_t{kCpu_avx512vl}));
   Aside& out = aside({});
@@ -136,7 +137,8 @@ Emitter::Aside& Emitter::where_denormal(const Xmm& rounded, std::vector<Xmm> val
     as_.L(some);
     slow();
   };
-  as_.vptestnmw(as_.k0, rounded, rounded);
+  as_.vbroadcastss(scratch, as_.scalar_constant(0x7fff7fff));  // all but the signs
+  as_.vptestnmw(as_.k0, rounded, scratch);
   as_.kortestd(as_.k0, as_.k0);
   as_.jnz(out.start, as_.T_NEAR);
   as_.L(out.none);
@@ -181,7 +183,7 @@ Xmm Emitter::packed(const Item& item, const Xmm& value) {
     }
     use(kCpu_avx512bf16);
     as_.vcvtneps2bf16(elements, value);
-    as_.L(where_denormal(elements, {value}, by_shifting).back);
+    as_.L(where_denormal(elements, sized(other.getIdx(), shape_.lanes / 2), {value}, by_shifting).back);
     return elements;
   }
   if (shape_.evex || type == MemType::f16) {
@@ -235,7 +237,7 @@ void Emitter::store_pair(const Item& item, const Xmm& second) {
   const Xmm half = sized(both.getIdx(), 8);
   const bool first_nan = (known(first_inst) & kZeroIfNan) == 0, second_nan = (known(inst) & kZeroIfNan) == 0;
   as_.vcvtne2ps2bf16(both, second, first);
-  Aside& slow = where_denormal(both, {first, second}, [=, this] {
+  Aside& slow = where_denormal(both, other, {first, second}, [=, this] {
     for (const bool later : {false, true}) {
       round_to_bf16(both, other, later ? second : first, later ? second_nan : first_nan);
       as_.vpsrld(both, both, 16);

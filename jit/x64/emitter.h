@@ -82,7 +82,7 @@ class Emitter {
   void store_one(const Item& item, const Xmm& value, const RegExp& to);
   void narrow(MemType type, const Operand& to, const Xmm& value);  // AVX-512
   Xmm packed(const Item& item, const Xmm& value);                  // the elements at the start of a temporary
-  Aside& where_denormal(const Xmm& rounded, std::vector<Xmm> values, std::function<void()> slow);
+  Aside& where_denormal(const Xmm& rounded, const Xmm& scratch, std::vector<Xmm> values, std::function<void()> slow);
   void round_to_bf16(const Xmm& to, const Xmm& other, const Xmm& value, bool some_nan);
   void add_half(const Xmm& to, const Xmm& value);
 
