@@ -137,7 +137,7 @@ Emitter::Aside& Emitter::where_denormal(const Xmm& rounded, const Xmm& scratch, 
     as_.L(some);
     slow();
   };
-  as_.vbroadcastss(scratch, as_.scalar_constant(0x7fff7fff));  // all but the signs
+  as_.vpbroadcastd(scratch, as_.scalar_constant(0x7fff7fff));  // all but the signs
   as_.vptestnmw(as_.k0, rounded, scratch);
   as_.kortestd(as_.k0, as_.k0);
   as_.jnz(out.start, as_.T_NEAR);
