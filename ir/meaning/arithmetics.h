@@ -34,6 +34,7 @@ inline double math_function(Op op, double x) {
     case Op::k_exp:
       return std::exp(x);
     case Op::k_exp2:
+    case Op::k_exp2_bf16:
       return std::exp2(x);
     case Op::k_log:
       return std::log(x);
@@ -299,7 +300,7 @@ struct FieldArithmetic {
   static bool eq(Value, Value) { return false; }
   static int64_t to_int(DType, Value) { return 0; }
   // exp and exp2 (powers of one base here) of a value without a residue mod q are not defined; math_defined() says so.
-  static bool is_power(Op op) { return op == Op::k_exp || op == Op::k_exp2; }
+  static bool is_power(Op op) { return op == Op::k_exp || op == Op::k_exp2 || op == Op::k_exp2_bf16; }
   static bool math_defined(Op op, Value a) { return !is_power(op) || field::special(a) || a.q != field::kUndefined; }
   static Value math(Op op, DType, Value a) {
     if (!is_power(op)) return other(op, a);

@@ -2,15 +2,16 @@
 // leading terms (relative error of the whole function), rounded one after another. Errors of whole
 // functions are in vector_math.def.
 //
-// Levels give equal bits, but for what AVX2 makes 0 below 2^-126: exp2 and normal_cdf, where softmax and gelu spend
-// their time. exp, tanh, sin and cos round to integers by adding 1.5 * 2^23 and some: the sum holds the integer in its
-// low bits, so a shift by 23 makes a power of 2 of it. scalef (not on AVX2) rounds p 2^n once, whatever n; exp without
-// it takes two factors, the first product being exact.
+// Levels give equal bits, but for what AVX2 makes 0 below 2^-126: exp2, exp2_bf16 and normal_cdf, where softmax and
+// gelu spend their time. exp, tanh, sin and cos round to integers by adding 1.5 * 2^23 and some: the sum holds the
+// integer in its low bits, so a shift by 23 makes a power of 2 of it. scalef (not on AVX2) rounds p 2^n once, whatever
+// n; exp without it takes two factors, the first product being exact.
 //
 //   exp x      n = round(x / ln 2), r = x - n ln 2 in two parts, e^r = 1 + r + r^2 q(r), times 2^n.
 //   exp2 x     n = round(x), f = x - n exactly, 2^f of degree 5, times 2^n: scalef knows what is too large, and
 //              infinities. By pairs of terms: three steps wait for each other instead of five. AVX2: n goes into the
 //              exponent bits.
+//   exp2_bf16  the same of degree 3: within 1.02e-4, of which rounding to bf16 leaves nothing.
 //   tanh x     m = expm1(2|x|) = 2^n (r + r^2 q(r)) + (2^n - 1); m / (m + 2) with the sign of x.
 //   sigmoid x  1 / (1 + 2^t), t = -x log2 e rounded: off by 5e-8 |x| where it is small, 0 where 2^t is infinite
 //              (x < -88.7).
@@ -50,8 +51,8 @@ class Math {
     return has_scalef_ ? op(LeafOp::k_scalef, p, r.n) : times_any_power(p, r.sum);
   }
 
-  int exp2(int x) {
-    const int inside = exp2_inside(x);
+  int exp2(int x, bool for_bf16) {
+    const int inside = for_bf16 ? exp2_bf16_inside(x) : exp2_inside(x);
     if (has_scalef_) return inside;
     const int big = blend(less(x, constant(128.0f)), constant(kInfinity), inside);
     const int normal = blend(less(x, constant(-126.0f)), big, constant(0.0f));
@@ -256,7 +257,16 @@ class Math {
     const int f = op(LeafOp::k_sub, x, n);
     const int square = op(LeafOp::k_mul, f, f), high = polynomial(f, {0.00132647273f, 0.00967151299f});
     const int low = polynomial(f, {0.0555073358f, 0.240222424f}), one = polynomial(f, {0.693147004f, 1.0f});
-    const int p = fma(fma(high, square, low), square, one);
+    return times_power_inside(fma(fma(high, square, low), square, one), n);
+  }
+  // The same within 1.02e-4 of itself; powers of 2 are exact.
+  int exp2_bf16_inside(int x) {
+    const int n = e_.op(LeafOp::k_round, {x});
+    const int f = op(LeafOp::k_sub, x, n);
+    return times_power_inside(polynomial(f, {0.0550089106f, 0.242210969f, 0.693282962f, 1.0f}), n);
+  }
+  // p 2^n, if that is finite and normal; with scalef for any n.
+  int times_power_inside(int p, int n) {
     if (has_scalef_) return op(LeafOp::k_scalef, p, n);
     return op(LeafOp::k_iadd, p, e_.op(LeafOp::k_shift_left, {e_.op(LeafOp::k_cvt_f32_i32, {n})}, 23));
   }
@@ -293,7 +303,9 @@ int emit_math(Emitter& e, Op op, int x) {
     case Op::k_exp:
       return m.exp(x);
     case Op::k_exp2:
-      return m.exp2(x);
+      return m.exp2(x, false);
+    case Op::k_exp2_bf16:
+      return m.exp2(x, true);
     case Op::k_log:
       return m.log(x);
     case Op::k_tanh:

@@ -80,7 +80,7 @@ ir::Status Emitter::run() {
 }
 
 Emitter::Aside& Emitter::aside(std::function<void()> emit) {
-  asides_.push_back({std::move(emit), {}, {}});
+  asides_.push_back({std::move(emit), {}, {}, {}});
   return asides_.back();
 }
 

@@ -119,6 +119,32 @@ void Emitter::add_half(const Xmm& to, const Xmm& value) {
   as_.vpaddd(to | odd, to, as_.broadcast_constant(1));
 }
 
+// The instruction that makes `rounded` of `values` makes 0 of denormals: if there is one, all lanes go another way. One
+// look at what is 0 takes less than one at each value, and is enough where nothing is.
+Emitter::Aside& Emitter::where_denormal(const Xmm& rounded, const Xmm& scratch, std::vector<Xmm> values,
+                                        std::function<void()> slow) {
+  constexpr int kDenormal = 0x20;
+  use(kCpu_avx512bw | kCpu_avx512dq | (rounded.isZMM() ? 0 : uint64_t{kCpu_avx512vl}));
+  Aside& out = aside({});
+  out.emit = [this, &out, values = std::move(values), slow = std::move(slow)] {
+    Label some;
+    for (const Xmm& value : values) {
+      as_.vfpclassps(as_.k0, value, kDenormal);
+      as_.kortestw(as_.k0, as_.k0);
+      as_.jnz(some, as_.T_NEAR);
+    }
+    as_.jmp(out.none, as_.T_NEAR);
+    as_.L(some);
+    slow();
+  };
+  as_.vpbroadcastd(scratch, as_.scalar_constant(0x7fff7fff));  // all but the signs
+  as_.vptestnmw(as_.k0, rounded, scratch);
+  as_.kortestd(as_.k0, as_.k0);
+  as_.jnz(out.start, as_.T_NEAR);
+  as_.L(out.none);
+  return out;
+}
+
 // The last temporaries are those of packing: the ones before hold sources.
 Xmm Emitter::packed(const Item& item, const Xmm& value) {
   using Pack = Assembler::Pack;
@@ -155,15 +181,9 @@ Xmm Emitter::packed(const Item& item, const Xmm& value) {
       by_shifting();
       return elements;
     }
-    // The instruction makes 0 of denormals: where there is one, all lanes go the other way.
-    constexpr int kDenormal = 0x20;
-    use(kCpu_avx512bf16 | kCpu_avx512dq);
-    Aside& slow = aside(by_shifting);
-    as_.vfpclassps(as_.k0, value, kDenormal);
-    as_.kortestw(as_.k0, as_.k0);
-    as_.jnz(slow.start, as_.T_NEAR);
+    use(kCpu_avx512bf16);
     as_.vcvtneps2bf16(elements, value);
-    as_.L(slow.back);
+    as_.L(where_denormal(elements, sized(other.getIdx(), shape_.lanes / 2), {value}, by_shifting).back);
     return elements;
   }
   if (shape_.evex || type == MemType::f16) {
@@ -199,7 +219,7 @@ void Emitter::store_one(const Item& item, const Xmm& value, const RegExp& to) {
 
 // Two vectors, the first of which the item's pair has; both by two instructions where one of them need not be rounded.
 void Emitter::store_pair(const Item& item, const Xmm& second) {
-  constexpr int kDenormal = 0x20, kLine = 64;
+  constexpr int kLine = 64;
   const Inst& inst = item.node->inst;
   Item before = a_.items[static_cast<size_t>(item.pair)];
   before.temp = item.temp;
@@ -207,17 +227,17 @@ void Emitter::store_pair(const Item& item, const Xmm& second) {
   const Inst& first_inst = before.node->inst;
   const Xmm first = vec(first_inst.src[0]);
   const auto known = [&](const Inst& i) { return low_halves_[static_cast<size_t>(i.src[0])]; };
-  if (((known(first_inst) | known(inst)) & kZero) != 0 || free_mask_ == 0) {
+  if (((known(first_inst) | known(inst)) & kZero) != 0) {
     store_narrow(before, first, address(first_inst.mem));
     return store_narrow(item, second, address(inst.mem));
   }
-  use(kCpu_avx512bf16 | kCpu_avx512dq);
+  use(kCpu_avx512bf16);
   const RegExp to = address(first_inst.mem);
   const Xmm both = vec(item.temp + item.num_temps - 1), other = vec(item.temp + item.num_temps - 2);
   const Xmm half = sized(both.getIdx(), 8);
   const bool first_nan = (known(first_inst) & kZeroIfNan) == 0, second_nan = (known(inst) & kZeroIfNan) == 0;
-  // As of one vector: the instruction makes 0 of denormals.
-  Aside& slow = aside([=, this] {
+  as_.vcvtne2ps2bf16(both, second, first);
+  Aside& slow = where_denormal(both, other, {first, second}, [=, this] {
     for (const bool later : {false, true}) {
       round_to_bf16(both, other, later ? second : first, later ? second_nan : first_nan);
       as_.vpsrld(both, both, 16);
@@ -225,11 +245,6 @@ void Emitter::store_pair(const Item& item, const Xmm& second) {
       as_.vmovups(as_.ptr[later ? to + kLine / 2 : to], half);
     }
   });
-  as_.vfpclassps(as_.k0, first, kDenormal);
-  as_.vfpclassps(Opmask(free_mask_), second, kDenormal);
-  as_.kortestw(as_.k0, Opmask(free_mask_));
-  as_.jnz(slow.start, as_.T_NEAR);
-  as_.vcvtne2ps2bf16(both, second, first);
   if (inst.op == LeafOp::k_store_stream) {
     as_.lea(as_.rax, as_.ptr[to]);
     as_.test(as_.al, kLine - 1);

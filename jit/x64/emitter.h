@@ -31,10 +31,11 @@ class Emitter {
     }
   };
 
-  // Instructions that are seldom needed: behind the code, which jumps to `start` and goes on at `back`.
+  // Instructions that are seldom needed: behind the code, which jumps to `start` and goes on at `back`, or at `none`
+  // where they find that none of them is needed.
   struct Aside {
     std::function<void()> emit;
-    Label start, back;
+    Label start, back, none;
   };
 
   // emit_control.cc
@@ -81,6 +82,7 @@ class Emitter {
   void store_one(const Item& item, const Xmm& value, const RegExp& to);
   void narrow(MemType type, const Operand& to, const Xmm& value);  // AVX-512
   Xmm packed(const Item& item, const Xmm& value);                  // the elements at the start of a temporary
+  Aside& where_denormal(const Xmm& rounded, const Xmm& scratch, std::vector<Xmm> values, std::function<void()> slow);
   void round_to_bf16(const Xmm& to, const Xmm& other, const Xmm& value, bool some_nan);
   void add_half(const Xmm& to, const Xmm& value);
 

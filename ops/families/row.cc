@@ -55,6 +55,7 @@ class RowWriter {
     w_.bind(node_.output, std::move(value));
     return w_.store_results("d", index);
   }
+  bool rounds_to_bf16() const;
   std::vector<Stmt> softmax();
   std::vector<Stmt> norm(bool centred);
   std::vector<Stmt> reduce(OpId id);
@@ -106,6 +107,12 @@ std::vector<Stmt> RowWriter::stage(std::vector<Stmt> body) {
   return out;
 }
 
+// Whether the operator's result is rounded to bf16, and nothing else is made of it.
+bool RowWriter::rounds_to_bf16() const {
+  return node_.output == w_.group().output &&
+         w_.graph().tensors[static_cast<size_t>(node_.output)].dtype == ir::DType::bf16;
+}
+
 std::vector<Stmt> RowWriter::softmax() {
   w_.add_temp("m", extents_);
   w_.add_temp("a", extents_);
@@ -118,8 +125,8 @@ std::vector<Stmt> RowWriter::softmax() {
   body.push_back(col("n", stage({store("m", rows_, x("n"), AssignOp::fmax)})));
   body.push_back(store("a", rows_, f32(0)));
   const Expr power = (x("n1") - acc("m")) * f32(1.4426950408889634);
-  body.push_back(
-      col("n1", {store("e", n1, ir::make(ir::Op::k_exp2, {power})), store("a", rows_, load("e", n1), AssignOp::add)}));
+  const ir::Op exp2 = rounds_to_bf16() ? ir::Op::k_exp2_bf16 : ir::Op::k_exp2;
+  body.push_back(col("n1", {store("e", n1, ir::make(exp2, {power})), store("a", rows_, load("e", n1), AssignOp::add)}));
   body.push_back(store("r", rows_, f32(1) / acc("a")));
   body.push_back(col("n2", result(load("e", n2) * acc("r"), n2)));
   return body;

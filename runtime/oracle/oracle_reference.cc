@@ -196,7 +196,7 @@ KernelTraits kernel_traits(const ir::Kernel& kernel) {
       const bool function = ir::op_info(n.op).cls == ir::OpClass::kMath;
       if (function) words.insert(ir::op_info(n.op).id);
       if (function || n.op == ir::Op::k_div) out.math = true;
-      if (n.op == ir::Op::k_exp || n.op == ir::Op::k_exp2) out.overflows = true;
+      if (n.op == ir::Op::k_exp || n.op == ir::Op::k_exp2 || n.op == ir::Op::k_exp2_bf16) out.overflows = true;
     });
   }
   return out;

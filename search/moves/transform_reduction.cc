@@ -262,10 +262,9 @@ namespace {
 struct MaxAndSum {
   ScopeSite max, sum;
   const Stmt *maximum = nullptr, *update = nullptr;  // m fmax= x, a += ...
-  Expr factor;                                       // of exp2((x - m) * factor); null: exp(x - m)
-  Expr power(const Expr& difference) const {
-    return factor ? make(Op::k_exp2, {difference * factor}) : make(Op::k_exp, {difference});
-  }
+  Op function = Op::k_exp;
+  Expr factor;  // of exp2((x - m) * factor); null: exp(x - m)
+  Expr power(const Expr& difference) const { return make(function, {factor ? difference * factor : difference}); }
 };
 
 bool is_maximum(const Stmt& s) {
@@ -304,8 +303,10 @@ Result<MaxAndSum> find_max_and_sum(Kernel& kernel, const std::string& max, const
     if (s.kind != Stmt::Kind::assign) return invalid("expected only assignments in `{}`", sum);
     if (s.op != AssignOp::add || s.target == m.target) continue;
     const Expr added = simplify_loads(added_value(second, s), ranges);
-    const bool scaled = added->op == Op::k_exp2 && added->args[0]->op == Op::k_mul &&
-                        added->args[0]->args[1]->op == Op::k_const_float && added->args[0]->args[1]->fval > 0;
+    const bool of_two = added->op == Op::k_exp2 || added->op == Op::k_exp2_bf16;
+    const bool scaled = of_two && added->args[0]->op == Op::k_mul && added->args[0]->args[1]->op == Op::k_const_float &&
+                        added->args[0]->args[1]->fval > 0;
+    out.function = scaled ? added->op : Op::k_exp;
     out.factor = scaled ? added->args[0]->args[1] : Expr();
     if (equal(added, out.power(difference))) {
       out.update = &s;
@@ -344,10 +345,13 @@ OnlineLegality check_online(const MaxAndSum& p) {
   return out;
 }
 
-// old == new: nothing to rescale (infinities included).
+// old == new: nothing to rescale (infinities included). A sum may be rescaled as often as it has terms, so the power is
+// as exact as there is.
 Expr rescaled(const MaxAndSum& p, const Expr& value, const Expr& from, const Expr& to) {
   const Expr one = const_float(1, from->type);
-  return value * select(make(Op::k_eq, {from, to}), one, p.power(from - to));
+  MaxAndSum exact = p;
+  if (exact.function == Op::k_exp2_bf16) exact.function = Op::k_exp2;
+  return value * select(make(Op::k_eq, {from, to}), one, exact.power(from - to));
 }
 }  // namespace
 

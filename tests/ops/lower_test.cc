@@ -197,6 +197,20 @@ TEST(Lower, RowOperators) {
   check(g);
 }
 
+TEST(Lower, SoftmaxRoundedToBf16HasTheShorterPower) {
+  const auto has = [](ir::DType type, const char* follower) {
+    Graph g;
+    int y = add_node(g, "softmax", {add_tensor(g, "x", {F(3), F(9)}, false, type)}, "p");
+    if (follower != nullptr) y = add_node(g, follower, {y}, "y");
+    g.outputs = {y};
+    return ir::print(lower(*finish(g))->kernels[0].kernel).find("exp2_bf16(") != std::string::npos;
+  };
+  EXPECT_TRUE(has(ir::DType::bf16, nullptr));
+  EXPECT_FALSE(has(ir::DType::bf16, "log"));  // the quotient's error may be that of a large result
+  EXPECT_FALSE(has(ir::DType::f16, nullptr));
+  EXPECT_FALSE(has(ir::DType::f32, nullptr));
+}
+
 TEST(Lower, RowsWithPrologueAndFollowers) {
   for (const std::string op : {"softmax", "layernorm", "rmsnorm", "sum", "max", "mean"}) {
     SCOPED_TRACE(op);

@@ -394,7 +394,8 @@ Result<DeviceOperand> DeviceLowering::expression(const Expr& e, List& to) {
   }
   if (is_conversion(e, DType::i32) && kinds == "i") return operands[0];  // it is one already
   DeviceOp op = DeviceOp::k_add;
-  if (find_device_op(e->op, e->type, kinds, &op) == nullptr)
+  const Op function = e->op == Op::k_exp2_bf16 ? Op::k_exp2 : e->op;  // the device's own is as quick
+  if (find_device_op(function, e->type, kinds, &op) == nullptr)
     return unsupported("{} has no function on a device", print(e));
   return set(op, std::move(operands), lanes, to);
 }

@@ -60,7 +60,7 @@ TEST(VectorMath, DenseSampleWithinBudget) {
 // Where the functions are used: every 97th pattern with magnitude in [2^-20, 128).
 TEST(VectorMath, UsualArgumentsWithinBudget) {
   const ir::Target target = test_target(ir::IsaLevel::avx512);
-  for (const char* name : {"exp", "exp2", "tanh", "erf", "sigmoid", "normal_cdf", "log", "sin", "cos"}) {
+  for (const char* name : {"exp", "exp2", "exp2_bf16", "tanh", "erf", "sigmoid", "normal_cdf", "log", "sin", "cos"}) {
     const Function f(name, target);
     double budget = 0, worst = 0, least = 0;
     for (const Row& row : kRows) {
