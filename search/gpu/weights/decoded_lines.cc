@@ -25,9 +25,7 @@ constexpr int64_t kMostBlock = 256;  // terms that fields lie by
 constexpr int64_t kLeastLanes = 4, kMostOutputs = 4, kMostSums = 32, kMostAtOnce = 4;
 constexpr int64_t kMostRegisters = 255;
 
-int shared_bytes(const DecodedLines& t, int64_t terms, int bytes) {
-  return static_cast<int>(t.rows * terms * bytes);
-}
+int shared_bytes(const DecodedLines& t, int64_t terms, int bytes) { return static_cast<int>(t.rows * terms * bytes); }
 
 class Writer {
  public:
@@ -229,8 +227,15 @@ double cycles_of(const DecodedLines& t, const ProductShape& s, int bytes, const 
   return std::max(busy, waiting) + 0.1 * waiting + copies + parts.cycles;
 }
 
+// Outputs of a lane at most: a single row shares little, and what chooses between bits takes much code.
+int64_t most_outputs(const DecodedLines& t, const DecodedWeight& weight) {
+  bool chooses = false;
+  for_each_node(weight.value, [&](const ExprNode& e) { chooses = chooses || e.op == Op::k_select; });
+  return t.rows == 1 || chooses ? kMostOutputs / 2 : kMostOutputs;
+}
+
 // All that may be worth it for so many rows. Where they have no room together, some of them have.
-std::vector<DecodedLines> lines_of(const ProductShape& shape) {
+std::vector<DecodedLines> lines_of(const ProductShape& shape, const DecodedWeight& weight, const GpuTarget& gpu) {
   const auto below = [](int64_t n) { return static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(n))); };
   const int64_t chunks = std::max<int64_t>(shape.depth / kChunk, 1);
   const auto most = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(shape.rows, 1))));
@@ -241,7 +246,7 @@ std::vector<DecodedLines> lines_of(const ProductShape& shape) {
     for (const int64_t lanes : {4, 8, 16, 32}) {
       if (lanes > chunks && lanes > kLeastLanes) break;
       t.lanes = std::min(lanes, below(chunks));
-      for (t.outputs = 1; t.outputs <= kMostOutputs && t.outputs * t.rows <= kMostSums; t.outputs *= 2) {
+      for (t.outputs = 1; t.outputs <= most_outputs(t, weight) && t.outputs * t.rows <= kMostSums; t.outputs *= 2) {
         const int64_t most_at_once = t.rows == 1 ? kMostAtOnce / t.outputs : 1;
         for (t.at_once = 1; t.at_once <= most_at_once; t.at_once *= 2) {
           for (const int64_t parts : {1, 2, 4, 8, 16}) {
@@ -249,7 +254,10 @@ std::vector<DecodedLines> lines_of(const ProductShape& shape) {
             t.terms = parts > 1 ? shape.depth / parts : 0;
             const int64_t of_part = parts > 1 ? t.terms / kChunk : chunks;
             if ((parts > 1 || t.at_once > 1) && of_part % (t.lanes * t.at_once) != 0) continue;
-            for (t.warps = 4; t.warps <= 8; t.warps *= 2) out.push_back(t);
+            for (t.warps = 4; t.warps <= 8; t.warps *= 2) {
+              const int64_t blocks = ceil_div(shape.columns, t.warps * kLanes / t.lanes * t.outputs) * parts / 2;
+              if (parts == 1 || blocks < (t.staged ? 4 : 1) * gpu.multiprocessors) out.push_back(t);
+            }
           }
         }
       }
@@ -272,7 +280,7 @@ Result<std::vector<DecodedLines>> decoded_lines_of(const GeneralKernel& general,
   }
   std::vector<DecodedLines> all;
   std::vector<double> cycles;
-  for (const DecodedLines& t : lines_of(shape)) {
+  for (const DecodedLines& t : lines_of(shape, weight, target)) {
     const double c = cycles_of(t, shape, bytes, target);
     if (c < 0) continue;
     all.push_back(t);

@@ -1,6 +1,7 @@
-// Products of few rows with a weight of few bits on a GPU: each weight is read once and decoded once for all rows. Some
-// neighbouring lanes share the terms of an output, 32 of them each, so that those of other outputs read the same
-// activations: a warp asks for few lines of these at once. A lane has some outputs, for which it reads activations once.
+// Products of few rows with a weight of few bits on a GPU: each weight is read once and decoded once for the rows of a
+// block. Some neighbouring lanes share the terms of an output, 32 of them each, so that those of other outputs read the
+// same activations: a warp asks for few lines of these at once. A lane has some outputs, for which it reads activations
+// once. Several rows are copied to shared memory first.
 //
 //   for mb @grid: for nb @grid: for nt @block: c[..] = 0
 //     for lanes @block: for turns: q_r = q

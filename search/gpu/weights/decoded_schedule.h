@@ -1,7 +1,7 @@
 // Products of many rows with a weight of few bits on a GPU, whose elements are decoded from blocks of terms (see
-// decoded_weight.h): terms are cut into blocks and these into halves, again and again, so that every index of a field is
-// a sum. A block of threads has a tile of the result, and stages 32 terms of both factors in shared memory, the weights
-// decoded. Blocks share sums where there are few of them (split_sum.h).
+// decoded_weight.h): terms are cut into blocks and these into halves, again and again, so that every index of a field
+// is a sum. A block of threads has a tile of the result, and stages 32 terms of both factors in shared memory, the
+// weights decoded. Blocks share sums where there are few of them (split_sum.h).
 #pragma once
 #include <vector>
 
