@@ -215,7 +215,7 @@ double cycles_of(const DecodedLines& t, const ProductShape& s, int bytes, const 
   work.tiles = blocks;
   work.threads = t.warps * kLanes;
   work.registers = t.rows == 1 ? 40 + (20 + 30 * t.at_once) * t.outputs
-                              : std::min<int64_t>(kMostRegisters, 96 + (24 + 2 * t.rows) * t.outputs);
+                               : std::min<int64_t>(kMostRegisters, 96 + (24 + 2 * t.rows) * t.outputs);
   work.shared = t.staged ? shared_bytes(t, parts.depth, bytes) : 0;
   if (work.shared > most_shared(gpu) || work.registers * work.threads > kRegisters) return -1;
   const auto all = static_cast<double>(blocks), chips = static_cast<double>(std::max(gpu.multiprocessors, 1));

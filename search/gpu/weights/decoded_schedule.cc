@@ -20,7 +20,7 @@ using namespace ir;  // NOLINT: this file is all IR
 namespace {
 
 constexpr int64_t kChunk = kDecodedChunk, kThreads = 128;
-constexpr int64_t kVectors[] = {8, 4};  // weights that are decoded at a time
+constexpr int64_t kVectors[] = {8, 4};                // weights that are decoded at a time
 constexpr int64_t kMostRows = 128, kMostBlock = 256;  // of a block of threads; terms that fields lie by
 
 class Writer {

@@ -22,7 +22,8 @@ std::string recipe_of(const ir::Kernel& naive, int64_t rows) {
 }
 
 TEST(DecodedCode, WhichScheduleServes) {
-  EXPECT_THAT(recipe_of(quantised_product("q4_0", 64, 4096), 17), HasSubstr("from decoded.1 block=32 rows=16 terms=256\n"));
+  EXPECT_THAT(recipe_of(quantised_product("q4_0", 64, 4096), 17),
+              HasSubstr("from decoded.1 block=32 rows=16 terms=256\n"));
   EXPECT_THAT(recipe_of(quantised_product("q4_0", 64, 4096), 4000), HasSubstr("from decoded.1 block=32 rows=128"));
   EXPECT_THAT(recipe_of(quantised_product("q4_k", 4096, 4096), 128), HasSubstr("from decoded.1 block=256 rows=128 "));
   EXPECT_THAT(recipe_of(quantised_product("int8_channel", 64, 4096), 1), HasSubstr("from lines.1"));

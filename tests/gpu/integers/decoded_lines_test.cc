@@ -1,11 +1,12 @@
 // Schedules of products of few rows with weights of few bits: which are first, and that they keep values at every
 // number of rows, outputs and terms.
+#include "search/gpu/weights/decoded_lines.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "search/gpu/choice/device_candidates.h"
 #include "search/gpu/packed_constants.h"
-#include "search/gpu/weights/decoded_lines.h"
 #include "tests/gpu/emulated.h"
 #include "tests/gpu/integers/integer_kernels.h"
 #include "tests/gpu/integers/quantised_kernels.h"
@@ -66,8 +67,7 @@ TEST(DecodedLines, FewOutputsWhereDecodingIsLong) {
 
 TEST(DecodedLines, OthersAreCandidates) {
   const search::GeneralKernel general = search::general_kernel(quantised_product("q4_k", 4096, 4096));
-  const auto all =
-      search::device_candidates(general, sizes_of(general, {{"M", 8}}), *ir::find_gpu_target("h100"), 8);
+  const auto all = search::device_candidates(general, sizes_of(general, {{"M", 8}}), *ir::find_gpu_target("h100"), 8);
   ASSERT_TRUE(all.ok()) << all.status().to_string();
   EXPECT_EQ(all->size(), 8u);
   for (const search::Scheduled& s : *all) EXPECT_EQ(s.schedule.recipe, "decoded_lines.1");
