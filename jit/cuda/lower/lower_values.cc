@@ -344,7 +344,14 @@ Result<DeviceOperand> DeviceLowering::index_value(const Expr& e, DType type, Lis
 
 // x < y of indices. Lanes and iterators of unrolled loops come to stand on the left, where they are numbers of 32 bits;
 // the right is the same for all of them.
-Result<DeviceOperand> DeviceLowering::comparison(const Expr& e, List& to) {
+Result<DeviceOperand> DeviceLowering::comparison(const Expr& given, List& to) {
+  const auto is_known = [&](const Expr& e) {
+    return e->op == Op::k_lt && is_index(e->args[0]) && is_index(e->args[1]);
+  };
+  const Expr e =
+      !is_known(given)
+          ? given
+          : ir::make(Op::k_lt, {ir::simplify(given->args[0], ranges_), ir::simplify(given->args[1], ranges_)});
   const auto form = e->op == Op::k_lt ? ir::affine_form(ir::simplify(e->args[1] - e->args[0], ranges_)) : std::nullopt;
   if (!form) return index_value(e, e->type, to);
   Expr left(0);

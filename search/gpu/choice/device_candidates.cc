@@ -13,6 +13,8 @@
 #include "search/gpu/tensor/grouped_tensor.h"
 #include "search/gpu/tensor/hopper_schedule.h"
 #include "search/gpu/tensor/tensor_schedule.h"
+#include "search/gpu/weights/decoded_lines.h"
+#include "search/gpu/weights/decoded_schedule.h"
 
 namespace lathe::search {
 
@@ -64,6 +66,15 @@ Result<std::vector<Scheduled>> device_candidates(const GeneralKernel& general, c
   if (const auto tiles = decoded_tiles_of(general, sizes, target); tiles.ok()) {
     for (const TensorTile& tile : *tiles) {
       if (out.size() < most) add(decoded_tensor(general, tile));
+    }
+  }
+  if (const auto lines = decoded_lines_of(general, sizes, target); lines.ok()) {
+    for (const DecodedLines& l : *lines) {
+      if (out.size() < most) add(decoded_lines(general, l));
+    }
+  } else if (const auto tiles = decoded_rows_of(general, sizes, target); tiles.ok()) {
+    for (const DecodedTile& tile : *tiles) {
+      if (out.size() < most) add(decoded_schedule(general, tile));
     }
   }
   if (recipe != "lines.1" && recipe != "groups.1" && recipe != "tensor.1" && recipe != "tiles.1") return out;

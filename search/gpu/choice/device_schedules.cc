@@ -16,6 +16,7 @@
 #include "search/gpu/tensor/hopper_schedule.h"
 #include "search/gpu/tensor/tensor_schedule.h"
 #include "search/gpu/thread_schedule.h"
+#include "search/gpu/weights/decoded_lines.h"
 #include "search/gpu/weights/decoded_schedule.h"
 #include "search/gpu/weights/grouped_schedule.h"
 
@@ -42,7 +43,8 @@ ir::Result<Scheduled> few_lines(const GeneralKernel& general, const ir::SymbolVa
 }
 
 constexpr MakeSchedule kSchedules[] = {decoded_tensor,
-                                       anywhere<decoded_schedule>,
+                                       decoded_lines,
+                                       decoded_schedule,
                                        few_lines,
                                        hopper_schedule,
                                        tensor_schedule,

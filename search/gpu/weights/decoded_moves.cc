@@ -47,15 +47,24 @@ std::vector<std::string> DecodedMoves::halve(const std::string& scope, const std
   return out;
 }
 
-void DecodedMoves::stage_fields(int64_t chunk, const std::string& scope) {
-  for (const auto& [field, size] : fields(chunk)) {
-    staged_.emplace_back(field, size);
+void DecodedMoves::stage_fields(int64_t chunk, const std::string& scope, int64_t outputs) {
+  for (StagedField f : fields(chunk)) {
+    const std::string &field = f.name, r = field + "_r";
     list_.move("create_temporary {0} {0}_r at={1} mode=stage", field, scope);
-    list_.move("move_to_register {}_r {}", field, scope);
-    const int64_t width = std::min(size, width_of(field));
-    if (size > width) list_.move("tile_scope {0}_r_0 {1} tail=exact as {0}_q,{0}_v", field, width);
-    if (size > width) list_.move("unroll_scope {}_q", field);
-    if (width > 1) list_.move("vectorize_scope {}", size > width ? field + "_v" : field + "_r_0");
+    list_.move("move_to_register {} {}", r, scope);
+    int d = 0;
+    if (outputs > 1) {
+      if (!list_.is_constant(r + "_0")) list_.move("pad_scope {}_0 reads=last", r);
+      list_.move("unroll_scope {}_0", r);
+      d = 1;
+    }
+    for (int i = f.run > 1 ? 1 : 0; i < f.dims; ++i) list_.move("unroll_scope {}_{}", r, d++);
+    const int64_t width = std::min(f.run & -f.run, width_of(field));
+    if (f.run > width) list_.move("tile_scope {0}_{1} {2} tail=exact as {3}_q,{3}_v", r, d, width, field);
+    if (f.run > width) list_.move("unroll_scope {}_q", field);
+    if (width > 1) list_.move("vectorize_scope {}", f.run > width ? field + "_v" : fmt::format("{}_{}", r, d));
+    f.size *= outputs;
+    staged_.push_back(std::move(f));
   }
 }
 
@@ -73,38 +82,49 @@ int64_t DecodedMoves::width_of(const std::string& field) const {
   return out;
 }
 
-// Fields of which a chunk has one element, or a run of neighbours, and how many.
-std::vector<std::pair<std::string, int64_t>> DecodedMoves::fields(int64_t chunk) const {
-  std::map<std::string, std::set<int64_t>> at;
+// Fields of which a chunk has one element, or neighbours along some of their dimensions.
+StagedFields DecodedMoves::fields(int64_t chunk) const {
+  std::map<std::string, std::set<std::vector<int64_t>>> at;
   std::set<std::string> others;
   for_each_node(w_.value, [&](const ExprNode& e) {
     if (e.op != Op::k_load) return;
     for (int64_t k = 0; k < chunk; ++k) {
-      for (size_t d = 0; d < e.args.size(); ++d) {
-        const Expr i = simplify(substitute(e.args[d], {{w_.term, Expr(k)}, {w_.output, Expr(0)}}));
-        const bool last = d + 1 == e.args.size();
-        if (!is_const_int(i) || (!last && i->ival != 0)) others.insert(e.name);
-        if (last && is_const_int(i)) at[e.name].insert(i->ival);
+      std::vector<int64_t> place;
+      for (const Expr& index : e.args) {
+        const Expr i = simplify(substitute(index, {{w_.term, Expr(k)}, {w_.output, Expr(0)}}));
+        if (!is_const_int(i)) others.insert(e.name);
+        place.push_back(is_const_int(i) ? i->ival : 0);
       }
+      at[e.name].insert(std::move(place));
     }
   });
-  std::vector<std::pair<std::string, int64_t>> out;
+  StagedFields out;
   for (const auto& [name, places] : at) {
-    const auto size = static_cast<int64_t>(places.size());
-    const bool run = *places.rbegin() - *places.begin() + 1 == size && std::has_single_bit(static_cast<uint64_t>(size));
-    const Buffer& b = *kernel_.find_buffer(name);
-    if (run && others.count(name) == 0 && loose_.count(name) == 0 && size <= chunk && is_input(b.place))
-      out.emplace_back(name, size);
+    StagedField f{name, 1, 1, 0};
+    for (size_t d = 0; d < places.begin()->size(); ++d) {
+      int64_t first = (*places.begin())[d], last = first;
+      for (const std::vector<int64_t>& place : places) {
+        first = std::min(first, place[d]);
+        last = std::max(last, place[d]);
+      }
+      if (last > first) ++f.dims;
+      if (last > first && d + 1 == places.begin()->size()) f.run = last - first + 1;
+      f.size *= last - first + 1;
+    }
+    const bool all = f.size == static_cast<int64_t>(places.size());
+    if (all && f.size <= chunk && others.count(name) == 0 && loose_.count(name) == 0 &&
+        is_input(kernel_.find_buffer(name)->place))
+      out.push_back(std::move(f));
   }
   return out;
 }
 
 bool add_loose(const Kernel& scheduled, const StagedFields& staged, std::set<std::string>& loose) {
   const size_t before = loose.size();
-  for (const auto& [field, size] : staged) {
+  for (const StagedField& f : staged) {
     int64_t elements = 1;
-    for (const Expr& d : scheduled.find_buffer(field + "_r")->dims) elements *= is_const_int(d) ? d->ival : 0;
-    if (elements != size || !thread_share(scheduled, field + "_r").ok()) loose.insert(field);
+    for (const Expr& d : scheduled.find_buffer(f.name + "_r")->dims) elements *= is_const_int(d) ? d->ival : 0;
+    if (elements != f.size || !thread_share(scheduled, f.name + "_r").ok()) loose.insert(f.name);
   }
   return loose.size() != before;
 }

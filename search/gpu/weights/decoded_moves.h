@@ -17,8 +17,14 @@ namespace lathe::search {
 
 inline constexpr int64_t kDecodedChunk = 32;  // terms that fields lie by
 
-// Fields that go into registers, and how many of their elements.
-using StagedFields = std::vector<std::pair<std::string, int64_t>>;
+// A field that goes into registers: how many of its elements, and how many of these are neighbours. dims: of them that
+// vary.
+struct StagedField {
+  std::string name;
+  int64_t size = 1, run = 1;
+  int dims = 0;
+};
+using StagedFields = std::vector<StagedField>;
 
 class DecodedMoves {
  public:
@@ -32,13 +38,13 @@ class DecodedMoves {
   int64_t block(bool straight = false) const;
   // A scope of `size` iterations into halves of halves, down to `least`, which is the last name.
   std::vector<std::string> halve(const std::string& scope, const std::string& name, int64_t size, int64_t least);
-  // What a scope of `chunk` terms reads of fields goes into registers first.
-  void stage_fields(int64_t chunk, const std::string& scope);
+  // What a scope of `chunk` terms of so many outputs reads of fields goes into registers first.
+  void stage_fields(int64_t chunk, const std::string& scope, int64_t outputs = 1);
   const StagedFields& staged() const { return staged_; }
 
  private:
   int64_t width_of(const std::string& field) const;
-  std::vector<std::pair<std::string, int64_t>> fields(int64_t chunk) const;
+  StagedFields fields(int64_t chunk) const;
 
   MoveList& list_;
   const GeneralKernel& general_;

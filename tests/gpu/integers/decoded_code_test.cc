@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "search/gpu/packed_constants.h"
+#include "search/gpu/weights/decoded_lines.h"
 #include "search/gpu/weights/decoded_schedule.h"
 #include "tests/gpu/emulated.h"
 #include "tests/gpu/integers/integer_kernels.h"
@@ -21,20 +22,34 @@ std::string recipe_of(const ir::Kernel& naive, int64_t rows) {
 }
 
 TEST(DecodedCode, WhichScheduleServes) {
-  EXPECT_THAT(recipe_of(quantised_product("q4_0", 64, 4096), 1),
-              HasSubstr("from decoded.1 at_once=4 block=32 blocks=32 few=1\n"));
-  // 112 and 344 blocks of weights are no multiples of 32 lanes that have several at once.
-  for (const int64_t terms : {2560, 3584, 11008, 18944}) {
-    EXPECT_THAT(recipe_of(quantised_product("q4_0", 64, terms), 1), HasSubstr("block=32 blocks=32 few=1\n"));
-    EXPECT_THAT(recipe_of(quantised_product("q8_0", 64, terms), 1), HasSubstr("block=32 blocks=32 few=1\n"));
-  }
-  EXPECT_THAT(recipe_of(quantised_product("q4_k", 64, 4096), 3),
-              HasSubstr("from decoded.1 block=256 blocks=4 few=4\n"));
-  EXPECT_THAT(recipe_of(quantised_product("q4_0", 64, 96), 8), HasSubstr("from decoded.1 block=32 blocks=2 few=8\n"));
-  EXPECT_THAT(recipe_of(quantised_product("q4_0", 64, 4096), 17), HasSubstr("from decoded.1 block=32 rows=32\n"));
-  EXPECT_THAT(recipe_of(quantised_product("q4_0", 64, 4096), 4000), HasSubstr("from decoded.1 block=32 rows=64\n"));
+  EXPECT_THAT(recipe_of(quantised_product("q4_0", 64, 4096), 17),
+              HasSubstr("from decoded.1 block=32 rows=16 terms=256\n"));
+  EXPECT_THAT(recipe_of(quantised_product("q4_0", 64, 4096), 4000), HasSubstr("from decoded.1 block=32 rows=128"));
+  EXPECT_THAT(recipe_of(quantised_product("q4_k", 4096, 4096), 128), HasSubstr("from decoded.1 block=256 rows=128 "));
   EXPECT_THAT(recipe_of(quantised_product("int8_channel", 64, 4096), 1), HasSubstr("from lines.1"));
   EXPECT_THAT(recipe_of(quantised_product("nbits_4", 64, 37), 17), HasSubstr("from decoded.1 threads=128\n"));
+}
+
+// Blocks share sums where there are few of them, in parts of whole blocks of terms.
+TEST(DecodedCode, PartsOfSums) {
+  const ir::GpuTarget gpu = *ir::find_gpu_target("h100");
+  const search::GeneralKernel few = search::general_kernel(quantised_product("q4_k", 1024, 4096)),
+                              many = search::general_kernel(quantised_product("q4_k", 65536, 4096));
+  const auto best = [&](const search::GeneralKernel& general) {
+    const auto tiles = search::decoded_rows_of(general, sizes_of(general, {{"M", 128}}), gpu);
+    EXPECT_TRUE(tiles.ok()) << tiles.status().to_string();
+    return tiles.ok() ? tiles->front() : search::DecodedTile();
+  };
+  EXPECT_GT(best(few).terms, 0);
+  EXPECT_EQ(best(few).terms % 256, 0);
+  EXPECT_EQ(best(many).terms, 0);
+  const ir::Kernel naive = quantised_product("q6_k", 24, 512);
+  const search::GeneralKernel general = search::general_kernel(naive);
+  for (const search::DecodedTile& tile : {search::DecodedTile{16, 256}, {128, 256}}) {
+    const auto made = search::decoded_schedule(general, tile);
+    expect_values_kept(search::reads_packed(naive), general, made, {{"M", 130}}, 2e-4);
+    expect_as_interpreted(made->kernel, sizes_of(general, {{"M", 130}}), 2e-4);
+  }
 }
 
 // A Schedule that is stored is made again from what it was made of.
@@ -102,7 +117,7 @@ TEST(DecodedCode, WordsOfOutputsAreTurned) {
     // A thread of few rows loads 32 terms at once.
     const auto made = best_of(general, {{"M", 1}});
     ASSERT_TRUE(made.ok()) << made.status().to_string();
-    EXPECT_THAT(to_text(made->schedule), HasSubstr("vectorize_scope f0_r_0")) << format;
+    EXPECT_THAT(to_text(made->schedule), HasSubstr("vectorize_scope f0_")) << format;
   }
 }
 
@@ -119,9 +134,13 @@ TEST(DecodedCode, NoConflictsOfBanks) {
 
 TEST(DecodedCode, RefusesWhatDecodesNothing) {
   const search::GeneralKernel general = search::general_kernel(kernel_of(kProduct));
-  EXPECT_THAT(search::decoded_schedule(general, {}).status().message(), HasSubstr("decodes no weight"));
+  const auto gpu = *ir::find_gpu_target("h100");
+  EXPECT_THAT(search::decoded_schedule(general, {}, gpu).status().message(), HasSubstr("decodes no weight"));
+  EXPECT_THAT(search::decoded_lines(general, {}, gpu).status().message(), HasSubstr("decodes no weight"));
   const search::GeneralKernel odd = search::general_kernel(quantised_product("nbits_4", 64, 37));
-  EXPECT_THAT(search::decoded_schedule(odd, {}).status().message(), HasSubstr("no whole blocks of a power of two"));
+  EXPECT_THAT(search::decoded_schedule(odd, {}, gpu).status().message(),
+              HasSubstr("no whole blocks of a power of two"));
+  EXPECT_THAT(search::decoded_lines(odd, {}, gpu).status().message(), HasSubstr("no whole blocks of a power of two"));
 }
 
 class DecodedMatrix : public KernelMatrix {};

@@ -138,7 +138,11 @@ class DeviceQuantised : public testing::Test {
     lathe_exec on_cpu = LATHE_EXEC_INIT;
     on_cpu.workspace = workspace.memory;
     on_cpu.workspace_bytes = bytes;
-    const lathe_exec exec = on_stream();
+    lathe_exec exec = on_stream();
+    ASSERT_EQ(lathe_workspace_bytes(kernel, device.args.data(), device.args.size(), 1, &bytes, &e), LATHE_STATUS_OK);
+    const TensorOf sums({{static_cast<int64_t>(bytes)}, LATHE_DTYPE_U8}, true);
+    exec.workspace = bytes == 0 ? nullptr : sums.data;
+    exec.workspace_bytes = bytes;
     ASSERT_EQ(lathe_execute(cpu.get(), host.args.data(), host.args.size(), &on_cpu, &e), LATHE_STATUS_OK) << e.message;
     ASSERT_EQ(lathe_execute(kernel, device.args.data(), device.args.size(), &exec, &e), LATHE_STATUS_OK) << e.message;
     expect_equal(w, host, device, tolerance);
