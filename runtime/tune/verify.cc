@@ -167,8 +167,8 @@ class Verify {
     return {};
   }
 
-  // The stored Schedule, or candidates from the one that the seed picks and then the default: a search, too, leaves those
-  // that have no code, and with none left the default serves.
+  // The stored Schedule, or candidates from the one that the seed picks and then the default: a search, too, leaves
+  // those that have no code, and with none left the default serves.
   std::vector<search::Schedule> tuned(const Operator& op, const PrepareRequest& request, const search::Problem& problem,
                                       const ir::Target& target, const VerifyRow& row, size_t number) const {
     if (target.level == context_->target().level) {

@@ -1,5 +1,5 @@
-// The defaults of models' layers for an H100, by the real compiler: none is refused, so that nothing slower serves in its
-// place, or nothing at all. Skipped without the compiler.
+// The defaults of models' layers for an H100, by the real compiler: none is refused, so that nothing slower serves in
+// its place, or nothing at all. Skipped without the compiler.
 #include <gtest/gtest.h>
 
 #include <set>
