@@ -161,14 +161,14 @@ struct MagnitudeArithmetic : RealArithmetic {
 
 // First-order bound of what rounding, and summing in any order, may do to a value: v the real value, s the magnitude of
 // the sum that made it, e the bound. A function is within kFunctionUlps (sigmoid, through a power of 2: more where it
-// is small; normal_cdf: of 1/2 at least; below 2^-126 the result may be 0) and monotone around its argument, or changes
-// no faster than it.
+// is small; normal_cdf: of 1/2 at least; exp2_bf16: kShortPowerUlps; below 2^-126 the result may be 0) and monotone
+// around its argument, or changes no faster than it.
 struct ErrorArithmetic {
   struct Value {
     double v, s, e;
   };
   static constexpr bool kOrdered = true;
-  static constexpr double kFunctionUlps = 4;
+  static constexpr double kFunctionUlps = 4, kShortPowerUlps = 1720;
   static double unit(DType type) {
     switch (type) {
       case DType::f32:
@@ -240,7 +240,8 @@ struct ErrorArithmetic {
   static Value math(Op op, DType type, Value a) {
     const double v = math_function(op, a.v);
     if (op == Op::k_sqrt || op == Op::k_floor || op == Op::k_round) return rounded(type, v, spread(op, a, v));
-    const double ulps = kFunctionUlps + (op == Op::k_sigmoid ? 0.5 * std::abs(a.v) : 0);
+    const double ulps =
+        op == Op::k_exp2_bf16 ? kShortPowerUlps : kFunctionUlps + (op == Op::k_sigmoid ? 0.5 * std::abs(a.v) : 0);
     const double size = op == Op::k_normal_cdf ? std::max(std::abs(v), 0.5) : std::abs(v);
     const double flushed = std::abs(v) < 0x1p-126 ? std::abs(v) : 0;
     return {v, std::abs(v), spread(op, a, v) + 2 * ulps * unit(type) * size + flushed};

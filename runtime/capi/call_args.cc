@@ -226,13 +226,13 @@ Status match_memory(const CallPlan& plan, int arg, const lathe_tensor& t, Matche
   struct {
     int d = -1;
     int64_t want = 0, have = 0;
-  } other;  // the outermost that has another one
+  } other;  // the innermost that has another one
   int64_t compact = 1, last = 0;
   for (int d = a.rank - 1; d >= 0; --d) {
     const int64_t want = a.compact ? compact : stride_of(a, d, out.key);
     const int64_t have = t.strides != nullptr ? t.strides[d] : compact;
     if (have < 0) return refuse(a, arg, "strides", d, fmt::format("{}, expected >= 0", have));
-    if (have != want && t.shape[d] > 1) other = {d, want, have};
+    if (have != want && t.shape[d] > 1 && other.d < 0) other = {d, want, have};
     last += (t.shape[d] - 1) * want;
     compact *= t.shape[d];
   }

@@ -74,6 +74,7 @@ Status check_device(const KernelBody& body) {
   return body.device == nullptr ? Status() : body.device->working().with_arg("kernel", 0);
 }
 
+// Not part of execute(), whose prologue would save more registers.
 [[gnu::noinline]] Status execute_on_device(const KernelBody& body, const lathe_exec& exec, const lathe_arg* args,
                                            size_t num_args) {
   LATHE_RETURN_IF_ERROR(check_device(body));

@@ -141,7 +141,8 @@ class Verify {
       for (search::Scheduled& simpler : search::simpler_schedules(problem, target))
         schedules.push_back(std::move(simpler.schedule));
     }
-    for (size_t i = 1; i < schedules.size() && !stage.ok(); ++i)
+    // A fault of a generator is no refusal: nothing stands in for it.
+    for (size_t i = 1; i < schedules.size() && !stage.ok() && stage.status().code() == ir::Code::kUNSUPPORTED; ++i)
       stage = build_stage(problem.kernel, schedules[i], target, leaves_, policy);
   }
 

@@ -6,6 +6,7 @@
 
 #include "ir/base/gpu_target.h"
 #include "search/gpu/product_tiles.h"
+#include "search/moves/schedule.h"
 
 namespace lathe::search {
 
@@ -121,6 +122,17 @@ std::vector<Tile> ranked_at_best(std::vector<Tile> tiles, const Others& others, 
     all.push_back(least);
   }
   return ranked(std::move(tiles), all);
+}
+
+// By the first of them that a Schedule can be made of; there is none: why the best has none.
+template <class Tile, class Make>
+ir::Result<Scheduled> first_made(const std::vector<Tile>& tiles, const Make& make) {
+  ir::Result<Scheduled> out = make(tiles.front());
+  for (size_t i = 1; i < tiles.size() && !out.ok(); ++i) {
+    ir::Result<Scheduled> next = make(tiles[i]);
+    if (next.ok()) return next;
+  }
+  return out;
 }
 
 }  // namespace lathe::search

@@ -169,19 +169,19 @@ static const ExprNode* first_of(const Expr& extent, const std::string& t) {
 }
 
 std::vector<std::string> in_segments(const Stmt& scope) {
-  std::map<std::string, bool> apart;
+  std::map<std::string, Expr> extents;  // of the segments that all accesses of a buffer stay in; null: of none
   for (const Access& a : collect_accesses(scope.body)) {
-    bool own = false;
+    Expr own;
     for (const Stmt* s : a.scopes) {
       if (first_of(s->extent, scope.iter) == nullptr || a.index.empty()) continue;
-      own = own || equal(simplify(a.index[0]), simplify(s->extent->args[1] + iter(s->iter)));
+      if (equal(simplify(a.index[0]), simplify(s->extent->args[1] + iter(s->iter)))) own = s->extent;
     }
-    const auto known = apart.try_emplace(a.buffer, own).first;
-    known->second = known->second && own;
+    const auto [known, first] = extents.try_emplace(a.buffer, own);
+    if (!first && known->second && !(own && equal(own, known->second))) known->second = Expr();
   }
   std::vector<std::string> out;
-  for (const auto& [name, own] : apart) {
-    if (own) out.push_back(name);
+  for (const auto& [name, extent] : extents) {
+    if (extent) out.push_back(name);
   }
   return out;
 }

@@ -258,7 +258,7 @@ std::vector<Move> propose_share_sum(const Kernel& kernel) {
 
 namespace {
 // for n < N: m[i] fmax= x(n); ...; for n1 < N: [e[j] = exp(x(n1) - m[i]);] a[k] += that
-// exp2((x - m) * c), c a positive constant, serves like exp(x - m).
+// exp2((x - m) * c), c a positive constant, serves like exp(x - m), and so does exp2_bf16.
 struct MaxAndSum {
   ScopeSite max, sum;
   const Stmt *maximum = nullptr, *update = nullptr;  // m fmax= x, a += ...

@@ -208,7 +208,7 @@ bool Widening::keeps_all(const Stmt& s, double& value) const {
   if (scaled) return only_load(s.value->args[0], cell) != nullptr || only_load(s.value->args[1], cell) != nullptr;
   // exp((cell - maximum) * positive): 0 where the cell is -inf.
   if (s.target != cell || s.op != AssignOp::set || !minus_infinity) return false;
-  if (s.value->op != Op::k_exp && s.value->op != Op::k_exp2) return false;
+  if (s.value->op != Op::k_exp && s.value->op != Op::k_exp2 && s.value->op != Op::k_exp2_bf16) return false;
   Expr of = s.value->args[0];
   if (of->op == Op::k_mul && of->args[1]->op == Op::k_const_float && of->args[1]->fval > 0) of = of->args[0];
   if (of->op != Op::k_sub || only_load(of->args[0], cell) == nullptr || !is_above_minus_infinity(kernel_, of->args[1]))

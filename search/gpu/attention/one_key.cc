@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <bit>
 
+#include "search/gpu/attention/put_together.h"
+
 namespace lathe::search {
 
 using namespace ir;  // NOLINT: this file is all IR
@@ -11,14 +13,6 @@ using namespace ir;  // NOLINT: this file is all IR
 static constexpr int64_t kThreads = 128;
 
 bool has_one_key(const Kernel& kernel, const AttentionParts& p) { return most_keys_seen(kernel, p) <= 1; }
-
-void clear_rows(MoveList& list, const AttentionParts& p) {
-  const std::string &rows = p.clear[0]->iter, &heads = p.clear[1]->iter, &line = p.clear[2]->iter;
-  list.move("deal_scope {} {} as zt,zi", line, kThreads);
-  list.move("parallelize_grid {}", rows);
-  list.move("parallelize_grid {}", heads);
-  list.move("parallelize_block zt");
-}
 
 Result<Scheduled> one_key_schedule(const Kernel& kernel, const AttentionParts& p) {
   MoveList list(kernel, "one_key.1");

@@ -12,7 +12,4 @@ namespace lathe::search {
 bool has_one_key(const ir::Kernel& kernel, const AttentionParts& p);
 ir::Result<Scheduled> one_key_schedule(const ir::Kernel& kernel, const AttentionParts& p);
 
-// Results of rows that belong to no sequence: a launch of their own.
-void clear_rows(MoveList& list, const AttentionParts& p);
-
 }  // namespace lathe::search

@@ -38,4 +38,12 @@ void put_together(MoveList& list, const ir::Kernel& kernel, const AttentionParts
   list.move("parallelize_block {}t", n);
 }
 
+void clear_rows(MoveList& list, const AttentionParts& p) {
+  const std::string &rows = p.clear[0]->iter, &heads = p.clear[1]->iter, &line = p.clear[2]->iter;
+  list.move("deal_scope {} {} as zt,zi", line, kMostThreads);
+  list.move("parallelize_grid {}", rows);
+  list.move("parallelize_grid {}", heads);
+  list.move("parallelize_block zt");
+}
+
 }  // namespace lathe::search

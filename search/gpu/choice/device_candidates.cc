@@ -26,6 +26,7 @@ namespace {
 constexpr int64_t kBlocks[] = {128, 512, 64, 1024};
 constexpr size_t kWithoutTensorCores = 2;  // Schedules of attention
 constexpr size_t kOtherTiles = 2;          // of one warp's instructions, where groups of warps have their own
+constexpr size_t kDecodedTiles = 1;        // of few bits, which need fewer registers than lines of all rows
 
 }  // namespace
 
@@ -70,9 +71,10 @@ Result<std::vector<Scheduled>> device_candidates(const GeneralKernel& general, c
   }
   if (const auto lines = decoded_lines_of(general, sizes, target); lines.ok()) {
     for (const DecodedLines& l : *lines) {
-      if (out.size() < most) add(decoded_lines(general, l));
+      if (out.size() + kDecodedTiles < most) add(decoded_lines(general, l));
     }
-  } else if (const auto tiles = decoded_rows_of(general, sizes, target); tiles.ok()) {
+  }
+  if (const auto tiles = decoded_rows_of(general, sizes, target); tiles.ok()) {
     for (const DecodedTile& tile : *tiles) {
       if (out.size() < most) add(decoded_schedule(general, tile));
     }

@@ -21,11 +21,15 @@ using namespace ir;  // NOLINT: this file is all IR
 namespace {
 
 constexpr int64_t kLanes = 32, kChunk = kDecodedChunk, kVector = 4;
-constexpr int64_t kMostBlock = 256;  // terms that fields lie by
+constexpr int64_t kLeastShared = 256;  // terms of a part of a sum are multiples of these
 constexpr int64_t kLeastLanes = 4, kMostOutputs = 4, kMostSums = 32, kMostAtOnce = 4;
 constexpr int64_t kMostRegisters = 255;
 
 int shared_bytes(const DecodedLines& t, int64_t terms, int bytes) { return static_cast<int>(t.rows * terms * bytes); }
+
+Status no_blocks(const Kernel& kernel) {
+  return unsupported("the terms of {} are no whole blocks of a power of two", kernel.name);
+}
 
 class Writer {
  public:
@@ -45,7 +49,7 @@ class Writer {
 
   Result<Scheduled> run() {
     const int64_t block = moves_.block();
-    if (block == 0) return unsupported("the terms of {} are no whole blocks of a power of two", kernel_.name);
+    if (block == 0) return no_blocks(kernel_);
     list_.knob("rows", t_.rows);
     list_.knob("outputs", t_.outputs);
     list_.knob("lanes", t_.lanes);
@@ -234,8 +238,10 @@ int64_t most_outputs(const DecodedLines& t, const DecodedWeight& weight) {
   return t.rows == 1 || chooses ? kMostOutputs / 2 : kMostOutputs;
 }
 
-// All that may be worth it for so many rows. Where they have no room together, some of them have.
-std::vector<DecodedLines> lines_of(const ProductShape& shape, const DecodedWeight& weight, const GpuTarget& gpu) {
+// All that may be worth it for so many rows, of a weight with such blocks. Where rows have no room together, some of
+// them have.
+std::vector<DecodedLines> lines_of(const ProductShape& shape, const DecodedWeight& weight, int64_t block,
+                                   const GpuTarget& gpu) {
   const auto below = [](int64_t n) { return static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(n))); };
   const int64_t chunks = std::max<int64_t>(shape.depth / kChunk, 1);
   const auto most = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(shape.rows, 1))));
@@ -250,7 +256,7 @@ std::vector<DecodedLines> lines_of(const ProductShape& shape, const DecodedWeigh
         const int64_t most_at_once = t.rows == 1 ? kMostAtOnce / t.outputs : 1;
         for (t.at_once = 1; t.at_once <= most_at_once; t.at_once *= 2) {
           for (const int64_t parts : {1, 2, 4, 8, 16}) {
-            if (parts > 1 && shape.depth % (parts * kMostBlock) != 0) break;
+            if (parts > 1 && shape.depth % (parts * std::max(block, kLeastShared)) != 0) break;
             t.terms = parts > 1 ? shape.depth / parts : 0;
             const int64_t of_part = parts > 1 ? t.terms / kChunk : chunks;
             if ((parts > 1 || t.at_once > 1) && of_part % (t.lanes * t.at_once) != 0) continue;
@@ -274,13 +280,15 @@ Result<std::vector<DecodedLines>> decoded_lines_of(const GeneralKernel& general,
   LATHE_ASSIGN(const DecodedWeight weight, decoded_weight(general.kernel, product));
   const ProductShape shape = shape_of(product, sizes);
   if (shape.rows > kFewRows) return unsupported("{} rows, expected at most {}", shape.rows, kFewRows);
+  const int64_t block = decoded_block(general.kernel, product, weight);
+  if (block == 0) return no_blocks(general.kernel);
   int bytes = 4;
   for (const ProductOperand& o : product.operands) {
     if (o.buffer != weight.buffer) bytes = dtype_bytes(general.kernel.find_buffer(o.buffer)->type);
   }
   std::vector<DecodedLines> all;
   std::vector<double> cycles;
-  for (const DecodedLines& t : lines_of(shape, weight, target)) {
+  for (const DecodedLines& t : lines_of(shape, weight, block, target)) {
     const double c = cycles_of(t, shape, bytes, target);
     if (c < 0) continue;
     all.push_back(t);
@@ -297,7 +305,7 @@ Result<Scheduled> decoded_lines(const GeneralKernel& general, const DecodedLines
 
 Result<Scheduled> decoded_lines(const GeneralKernel& general, const SymbolValues& sizes, const GpuTarget& target) {
   LATHE_ASSIGN(const std::vector<DecodedLines> all, decoded_lines_of(general, sizes, target));
-  return decoded_lines(general, all.front());
+  return first_made(all, [&](const DecodedLines& lines) { return decoded_lines(general, lines); });
 }
 
 }  // namespace lathe::search

@@ -26,14 +26,14 @@ void find_divisors(const Expr& e, std::set<int64_t>& out) {
 
 }  // namespace
 
-int64_t DecodedMoves::block(bool straight) const {
+int64_t decoded_block(const Kernel& kernel, const ProductForm& product, const DecodedWeight& weight, bool straight) {
   std::set<int64_t> divisors;
-  find_divisors(w_.value, divisors);
+  find_divisors(weight.value, divisors);
   if (divisors.empty() && !straight) return 0;
   const int64_t out = divisors.empty() ? kDecodedChunk : std::max(*divisors.rbegin(), kDecodedChunk);
   const bool powers = std::all_of(divisors.begin(), divisors.end(),
                                   [](int64_t d) { return std::has_single_bit(static_cast<uint64_t>(d)); });
-  return powers && out <= kMostBlock && proves_divisible(p_.k->extent, out, Ranges(kernel_)) ? out : 0;
+  return powers && out <= kMostBlock && proves_divisible(product.k->extent, out, Ranges(kernel)) ? out : 0;
 }
 
 std::vector<std::string> DecodedMoves::halve(const std::string& scope, const std::string& name, int64_t size,

@@ -15,7 +15,7 @@
 
 namespace lathe::search {
 
-inline constexpr int64_t kDecodedChunk = 32;  // terms that fields lie by
+inline constexpr int64_t kDecodedChunk = 32;  // terms that are decoded together
 
 // A field that goes into registers: how many of its elements, and how many of these are neighbours. dims: of them that
 // vary.
@@ -26,6 +26,11 @@ struct StagedField {
 };
 using StagedFields = std::vector<StagedField>;
 
+// Terms after which indices begin anew: a power of two that divides the depth; 0: there is none. straight: indices that
+// go on to the end will do.
+int64_t decoded_block(const ir::Kernel& kernel, const ProductForm& product, const DecodedWeight& weight,
+                      bool straight = false);
+
 class DecodedMoves {
  public:
   // All must outlive it. loose: fields that are read where they are used.
@@ -33,9 +38,7 @@ class DecodedMoves {
                std::set<std::string> loose)
       : list_(list), general_(general), kernel_(general.kernel), p_(product), w_(weight), loose_(std::move(loose)) {}
 
-  // Terms after which indices begin anew: a power of two that divides the depth; 0: there is none. straight: indices
-  // that go on to the end will do.
-  int64_t block(bool straight = false) const;
+  int64_t block(bool straight = false) const { return decoded_block(kernel_, p_, w_, straight); }
   // A scope of `size` iterations into halves of halves, down to `least`, which is the last name.
   std::vector<std::string> halve(const std::string& scope, const std::string& name, int64_t size, int64_t least);
   // What a scope of `chunk` terms of so many outputs reads of fields goes into registers first.

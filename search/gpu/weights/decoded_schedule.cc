@@ -20,8 +20,9 @@ using namespace ir;  // NOLINT: this file is all IR
 namespace {
 
 constexpr int64_t kChunk = kDecodedChunk, kThreads = 128;
-constexpr int64_t kVectors[] = {8, 4};                // weights that are decoded at a time
-constexpr int64_t kMostRows = 128, kMostBlock = 256;  // of a block of threads; terms that fields lie by
+constexpr int64_t kVectors[] = {8, 4};  // weights that are decoded at a time
+constexpr int64_t kMostRows = 128;      // of a block of threads
+constexpr int64_t kLeastShared = 256;   // terms of a part of a sum are multiples of these
 
 class Writer {
  public:
@@ -180,11 +181,12 @@ Result<std::vector<DecodedTile>> decoded_rows_of(const GeneralKernel& general, c
   LATHE_ASSIGN(const ProductForm product, product_form(general.kernel));
   LATHE_ASSIGN(const DecodedWeight weight, decoded_weight(general.kernel, product));
   const ProductShape shape = shape_of(product, sizes);
+  const int64_t part = std::max(decoded_block(general.kernel, product, weight), kLeastShared);
   std::vector<DecodedTile> all;
   std::vector<double> cycles;
   for (int64_t rows = TileMoves::kSide; rows <= kMostRows; rows *= 2) {
     for (const int64_t parts : {1, 2, 4, 8, 16}) {
-      if (parts > 1 && shape.depth % (parts * kMostBlock) != 0) break;
+      if (parts > 1 && shape.depth % (parts * part) != 0) break;
       all.push_back({rows, parts > 1 ? shape.depth / parts : 0});
       cycles.push_back(cycles_of(all.back(), shape, target));
     }
@@ -199,7 +201,7 @@ Result<Scheduled> decoded_schedule(const GeneralKernel& general, const DecodedTi
 
 Result<Scheduled> decoded_schedule(const GeneralKernel& general, const SymbolValues& sizes, const GpuTarget& target) {
   LATHE_ASSIGN(const std::vector<DecodedTile> tiles, decoded_rows_of(general, sizes, target));
-  return decoded_schedule(general, tiles.front());
+  return first_made(tiles, [&](const DecodedTile& tile) { return decoded_schedule(general, tile); });
 }
 
 Result<Scheduled> outputs_schedule(const GeneralKernel& general, const SymbolValues&) {

@@ -1,5 +1,6 @@
-// What the fake compiler has made, in files that all processes of a build folder share. A file holds the text that it
-// was made of and is served for no other one. Its folder is that of the compiler, the flags and the prelude.
+// What a compiler has made, in files that all processes of a build folder share. A file holds the text that it was made
+// of and is served for no other one. Its folder is that of the maker, such as the compiler, the flags and the prelude;
+// that of another maker is removed.
 #pragma once
 #include <cstddef>
 #include <optional>

@@ -117,6 +117,7 @@ TEST(DecodedCode, WordsOfOutputsAreTurned) {
     // A thread of few rows loads 32 terms at once.
     const auto made = best_of(general, {{"M", 1}});
     ASSERT_TRUE(made.ok()) << made.status().to_string();
+    EXPECT_EQ(made->schedule.recipe, "decoded_lines.1") << format;
     EXPECT_THAT(to_text(made->schedule), HasSubstr("vectorize_scope f0_")) << format;
   }
 }

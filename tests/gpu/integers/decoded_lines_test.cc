@@ -45,6 +45,20 @@ TEST(DecodedLines, ServeFewRows) {
   }
 }
 
+// Where the best has no Schedule, the next one serves, and parts of sums begin where groups do.
+TEST(DecodedLines, ServeGroupsOfAnySize) {
+  for (const int64_t group : {64, 256, 512, 1024}) {
+    const search::GeneralKernel general =
+        search::general_kernel(quantised_product("nbits_4", 1024, 4096, ir::DType::f32, group));
+    for (const int64_t rows : {1, 4, 8, 16, 17, 100}) {
+      const auto made = best_of(general, {{"M", rows}});
+      ASSERT_TRUE(made.ok()) << made.status().to_string();
+      EXPECT_EQ(made->schedule.recipe, rows > 16 ? "decoded.1" : "decoded_lines.1") << group << " " << rows;
+      EXPECT_EQ(made->schedule.knobs.count("threads"), 0u) << "a thread for each output";
+    }
+  }
+}
+
 // Each weight is read for all of up to 8 rows. Rows of 11008 terms, which are no whole parts, have no room together.
 TEST(DecodedLines, ABlockHasAllRows) {
   const search::GeneralKernel general = search::general_kernel(quantised_product("q4_k", 4096, 4096));

@@ -21,7 +21,7 @@ TEST_P(DeviceDefaults, AreNotRefused) {
   DevicePolicy policy;
   policy.compile = true;
   Stats stats;
-  DeviceCodes codes(test::real_nvrtc_path(), nullptr, &stats);
+  DeviceCodes codes(LATHE_KEPT_NVRTC, nullptr, &stats);
   std::set<std::string> seen;
   for (const ops::Workload& item : test::workload_rows(GetParam())) {
     const std::shared_ptr<Operator> op = Operator::create(context, ops::finish(item.graph).value()).value();
