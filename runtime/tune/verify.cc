@@ -137,7 +137,7 @@ class Verify {
     policy.backend = v.backend;
     Result<Stage>& stage = out->stage;
     stage = build_stage(problem.kernel, schedules[0], target, leaves_, policy);
-    if (v.tier != 2 && !stage.ok()) {
+    if (!stage.ok()) {
       for (search::Scheduled& simpler : search::simpler_schedules(problem, target))
         schedules.push_back(std::move(simpler.schedule));
     }
@@ -169,7 +169,7 @@ class Verify {
   }
 
   // The stored Schedule, or candidates from the one that the seed picks and then the default: a search, too, leaves
-  // those that have no code, and with none left the default serves.
+  // those that have no code, and with none left the default serves, or what serves in its place.
   std::vector<search::Schedule> tuned(const Operator& op, const PrepareRequest& request, const search::Problem& problem,
                                       const ir::Target& target, const VerifyRow& row, size_t number) const {
     if (target.level == context_->target().level) {

@@ -7,7 +7,7 @@ namespace lathe::runtime {
 namespace {
 
 // Bytes whose columns vary in number: sums of columns would read packed steps of four, so no candidate has code, and
-// the default serves on every tier.
+// what serves in the place of the default is checked on every tier.
 TEST(Verify, WhereNoCandidateHasCodeTheDefaultIsChecked) {
   if (!jit::backend_built(jit::Backend::xbyak)) GTEST_SKIP() << "built with LATHE_XBYAK=OFF";
   const std::vector<ops::Workload> items =
