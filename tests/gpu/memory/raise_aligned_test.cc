@@ -50,7 +50,7 @@ TEST(RaiseAligned, IsAskedOnceBeforeALoop) {
                                         "  else:\n"
                                         "    for i1s < 4 unrolled 4:\n"
                                         "      let i2s = thread\n"
-                                        "      for i3 < 4:\n"));
+                                        "      for i3s < 4:\n"));
   for (const int64_t rows : {0, 1, 7}) EXPECT_EQ(failure_of(program, kernel_of(staged("32", "8")), {{"M", rows}}), "");
 }
 
