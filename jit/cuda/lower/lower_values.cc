@@ -342,16 +342,22 @@ Result<DeviceOperand> DeviceLowering::index_value(const Expr& e, DType type, Lis
   return DeviceOperand{keep(std::move(s), text, to), 0};
 }
 
+// x < y of indices whose ranges say what divisions in it come to; as it is, if some would be left.
+static Expr without_divisions(const Expr& e, const ir::Ranges& ranges) {
+  const auto divides = [](const Expr& of) {
+    bool out = false;
+    ir::for_each_node(of, [&](const ir::ExprNode& n) { out |= n.op == Op::k_floordiv || n.op == Op::k_mod; });
+    return out;
+  };
+  if (e->op != Op::k_lt || !is_index(e->args[0]) || !is_index(e->args[1]) || !divides(e)) return e;
+  const Expr simple = ir::make(Op::k_lt, {ir::simplify(e->args[0], ranges), ir::simplify(e->args[1], ranges)});
+  return divides(simple) ? e : simple;
+}
+
 // x < y of indices. Lanes and iterators of unrolled loops come to stand on the left, where they are numbers of 32 bits;
 // the right is the same for all of them.
 Result<DeviceOperand> DeviceLowering::comparison(const Expr& given, List& to) {
-  const auto is_known = [&](const Expr& e) {
-    return e->op == Op::k_lt && is_index(e->args[0]) && is_index(e->args[1]);
-  };
-  const Expr e =
-      !is_known(given)
-          ? given
-          : ir::make(Op::k_lt, {ir::simplify(given->args[0], ranges_), ir::simplify(given->args[1], ranges_)});
+  const Expr e = without_divisions(given, ranges_);
   const auto form = e->op == Op::k_lt ? ir::affine_form(ir::simplify(e->args[1] - e->args[0], ranges_)) : std::nullopt;
   if (!form) return index_value(e, e->type, to);
   Expr left(0);
