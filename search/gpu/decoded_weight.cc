@@ -145,4 +145,11 @@ Result<DecodedWeight> decoded_weight(const Kernel& kernel, const ProductForm& pr
   return unsupported("{} decodes no weight", kernel.name);
 }
 
+std::string activations_of(const ProductForm& product, const DecodedWeight& weight) {
+  for (const ProductOperand& o : product.operands) {
+    if (o.buffer != weight.buffer) return o.buffer;
+  }
+  return "";
+}
+
 }  // namespace lathe::search

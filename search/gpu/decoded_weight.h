@@ -26,5 +26,7 @@ struct DecodedWeight {
 };
 // UNSUPPORTED: the Kernel decodes none.
 ir::Result<DecodedWeight> decoded_weight(const ir::Kernel& kernel, const ProductForm& product);
+// The buffer of the other factor.
+std::string activations_of(const ProductForm& product, const DecodedWeight& weight);
 
 }  // namespace lathe::search

@@ -172,8 +172,8 @@ class DeviceEvaluation final : public Evaluation {
   DevicePolicy policy() const {
     return {.compile = true, .driver = device_->driver().version, .limits = {.most_ms = kCompileMs}};
   }
-  // NVRTC takes most of a candidate's time and is parallel: code of all of them on the cores there are, which build()
-  // finds then.
+  // NVRTC takes most of a candidate's time and is parallel: code of all of them on the cores that this process
+  // may use, which build() finds then.
   void compile_ahead(int first) {
     TaskArena cores(jit::host_target().cores);
     (void)for_each_index(&cores, candidates_.size() - static_cast<size_t>(first), [&](size_t n) {

@@ -21,7 +21,6 @@ using namespace ir;  // NOLINT: this file is all IR
 namespace {
 
 constexpr int64_t kLanes = 32, kChunk = kDecodedChunk, kVector = 4;
-constexpr int64_t kLeastShared = 256;  // terms of a part of a sum are multiples of these
 constexpr int64_t kLeastLanes = 4, kMostOutputs = 4, kMostSums = 32, kMostAtOnce = 4;
 constexpr int64_t kMostRegisters = 255;
 
@@ -109,7 +108,7 @@ class Writer {
       outer += "u";
       unrolled_.push_back(outer);
     }
-    const std::string chunk = turns.empty() ? outer : turns.back(), step = steps_.back(), a = activations();
+    const std::string chunk = turns.empty() ? outer : turns.back(), step = steps_.back(), a = activations_of(p_, w_);
     if (t_.staged) list_.move("create_temporary {0} {0}_s at={1}b mode=stage", a, n_);
     for (const std::string& x : {w_.buffer, t_.staged ? a + "_s" : a}) {
       list_.move("create_temporary {0} {0}_r at={1} mode=stage", x, step);
@@ -135,7 +134,7 @@ class Writer {
   }
 
   Result<Scheduled> finish() {
-    const std::string a = activations(), w = w_.buffer;
+    const std::string a = activations_of(p_, w_), w = w_.buffer;
     const bool given = is_input(kernel_.find_buffer(a)->place);
     for (const Stmt* b : p_.batch) list_.move("parallelize_grid {}", b->iter);
     list_.move("parallelize_grid {}b", m_);
@@ -164,12 +163,6 @@ class Writer {
   }
   void pad(const std::string& scope, const char* reads) {
     if (!list_.is_constant(scope)) list_.move("pad_scope {}{}", scope, reads);
-  }
-
-  std::string activations() const {
-    for (const ProductOperand& o : p_.operands)
-      if (o.buffer != w_.buffer) return o.buffer;
-    return "";
   }
 
   const Kernel& kernel_;
@@ -282,10 +275,7 @@ Result<std::vector<DecodedLines>> decoded_lines_of(const GeneralKernel& general,
   if (shape.rows > kFewRows) return unsupported("{} rows, expected at most {}", shape.rows, kFewRows);
   const int64_t block = decoded_block(general.kernel, product, weight);
   if (block == 0) return no_blocks(general.kernel);
-  int bytes = 4;
-  for (const ProductOperand& o : product.operands) {
-    if (o.buffer != weight.buffer) bytes = dtype_bytes(general.kernel.find_buffer(o.buffer)->type);
-  }
+  const int bytes = dtype_bytes(general.kernel.find_buffer(activations_of(product, weight))->type);
   std::vector<DecodedLines> all;
   std::vector<double> cycles;
   for (const DecodedLines& t : lines_of(shape, weight, block, target)) {

@@ -16,6 +16,7 @@
 namespace lathe::search {
 
 inline constexpr int64_t kDecodedChunk = 32;  // terms that are decoded together
+inline constexpr int64_t kLeastShared = 256;  // terms of a part of a sum that blocks share are multiples of these
 
 // A field that goes into registers: how many of its elements, and how many of these are neighbours. dims: of them that
 // vary.

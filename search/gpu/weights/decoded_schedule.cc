@@ -22,7 +22,6 @@ namespace {
 constexpr int64_t kChunk = kDecodedChunk, kThreads = 128;
 constexpr int64_t kVectors[] = {8, 4};  // weights that are decoded at a time
 constexpr int64_t kMostRows = 128;      // of a block of threads
-constexpr int64_t kLeastShared = 256;   // terms of a part of a sum are multiples of these
 
 class Writer {
  public:
@@ -56,7 +55,7 @@ class Writer {
     tiles.apart(p_.sum, n_ + "b");
     if (block > kChunk) list_.move("tile_scope {0} {1} tail=exact as {0}b,{0}r", k_, block);
     list_.move("tile_scope {0}{1} {2} tail=exact as {0}0,{0}1", k_, block > kChunk ? "r" : "", kChunk);
-    const std::string k0 = k_ + "0", a = activations();
+    const std::string k0 = k_ + "0", a = activations_of(p_, w_);
     for (const std::string& x : {a, w_.buffer}) list_.move("create_temporary {0} {0}_s at={1} mode=stage", x, k0);
     for (const std::string& made : p_.made) list_.move("inline_temporary {}", made);
     for (const std::string& x : {a, w_.buffer}) list_.move("move_to_stack {}_s {}", x, k0);
@@ -96,12 +95,6 @@ class Writer {
   }
 
  private:
-  std::string activations() const {
-    for (const ProductOperand& o : p_.operands)
-      if (o.buffer != w_.buffer) return o.buffer;
-    return "";
-  }
-
   // Threads of a warp have the same terms of neighbouring lines.
   void copy_weight(const std::string& x) {
     std::vector<std::string> halves = moves_.halve(x + "_1", x, kChunk, vector_);
