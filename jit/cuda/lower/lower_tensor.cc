@@ -32,8 +32,8 @@ struct Factors {
   explicit Factors(const Nest& nest) {
     ir::for_each_node(nest.statement->value, [&](const ir::ExprNode& e) {
       if (e.op != ir::Op::k_load) return;
-      const bool of_rows = std::any_of(e.args.begin(), e.args.end(),
-                                       [&](const Expr& x) { return ir::uses(x, nest.iterators[1]); });
+      const bool of_rows =
+          std::any_of(e.args.begin(), e.args.end(), [&](const Expr& x) { return ir::uses(x, nest.iterators[1]); });
       (of_rows ? rows : columns) = &e;
     });
   }
