@@ -20,6 +20,32 @@ bool has(const List& list, Kind kind) {
   return std::any_of(list.begin(), list.end(), [&](const DeviceStmt& s) { return s.kind == kind; });
 }
 
+bool multiplies_in_groups(const List& list) {
+  return std::any_of(list.begin(), list.end(), [](const DeviceStmt& s) {
+    return s.kind == Kind::await_products || multiplies_in_groups(s.body) || multiplies_in_groups(s.otherwise);
+  });
+}
+
+// Whether a list reads or writes a parameter, or a local whose place depends on the name.
+bool needs(const List& list, const std::string& name) {
+  return std::any_of(list.begin(), list.end(), [&](const DeviceStmt& s) {
+    const bool here = std::any_of(s.places.begin(), s.places.end(), [&](const DevicePlace& at) {
+      if (at.space == DevicePlace::Space::param) return true;
+      return at.space == DevicePlace::Space::local && ir::uses(at.offset, name);
+    });
+    return here || needs(s.body, name) || needs(s.otherwise, name);
+  });
+}
+
+// Loops that need not be unrolled are not: two long loops beside each other cost the compiler registers, and time.
+void roll_up(List& list) {
+  for (DeviceStmt& s : list) {
+    if (s.kind == Kind::loop && s.unrolled > 0 && !needs(s.body, s.name)) s.unrolled = 0;
+    roll_up(s.body);
+    roll_up(s.otherwise);
+  }
+}
+
 class Asking {
  public:
   explicit Asking(DeviceProgram& p) : p_(p), value_(next_value(p.body)) {}
@@ -49,7 +75,8 @@ class Asking {
 
   void loops(List& l) {
     for (DeviceStmt& s : l) {
-      const bool steps = s.kind == Kind::loop && s.unrolled == 0 && has(s.body, Kind::barrier);
+      const bool steps =
+          s.kind == Kind::loop && s.unrolled == 0 && has(s.body, Kind::barrier) && !multiplies_in_groups(s.body);
       if (steps) {
         loop(s);
         continue;
@@ -68,6 +95,7 @@ class Asking {
     whole.body = question.of_whole(s.body);
     when.body = {std::move(whole)};
     Renaming("_w", &value_).run(when.body);
+    roll_up(s.body);
     when.otherwise = {std::move(s)};
     s = std::move(when);
   }
@@ -87,7 +115,7 @@ void ask_for_whole_tiles(DeviceProgram& program) {
 }
 
 void ask_for_whole_steps(DeviceProgram& program) {
-  if (program.roles.fillers == 0) Asking(program).loops(program.body);
+  if (program.roles.fillers == 0 && program.rings.empty()) Asking(program).loops(program.body);
 }
 
 }  // namespace lathe::jit

@@ -17,7 +17,7 @@ void ask_for_whole_tiles(DeviceProgram& program);
 //     -> if 255 < e1 - 256*i1 and aligned p0[..]: for k: {for q: {...}; barrier}
 //        else: {the loop as it was}
 //
-// A program with roles stays as it is.
+// A program with roles or rings stays as it is, and loops with products of groups of warps do.
 void ask_for_whole_steps(DeviceProgram& program);
 
 }  // namespace lathe::jit
