@@ -100,25 +100,25 @@ TEST(TensorCode, IsWrittenOut) {
 TEST(TensorCode, CodeThatLacksTilesIsRefused) {
   const jit::TileCounts warps = jit::tile_counts(made(false, true).program),
                         groups = jit::tile_counts(group_program(false, true, {128, 64, 64, 4}).program);
-  EXPECT_EQ(warps.mma, 8);
-  EXPECT_EQ(warps.matrix_loads, 6);
+  EXPECT_EQ(warps.mma, 12) << "of whole steps, of others, and of the last one";
+  EXPECT_EQ(warps.matrix_loads, 9);
   EXPECT_EQ(warps.group_mma + warps.box_copies, 0);
   EXPECT_EQ(groups.group_mma, 8) << "of the loop, and of the last step";
   EXPECT_EQ(groups.box_copies, 4);
   EXPECT_EQ(groups.mma + groups.matrix_loads, 0);
   jit::CubinInfo of_warps, of_groups;
   of_warps.instructions = of_groups.instructions = 500;
-  of_warps.mma = 8;
-  of_warps.matrix_loads = 7;  // one of them again
+  of_warps.mma = 12;
+  of_warps.matrix_loads = 10;  // one of them again
   of_groups.group_mma = 8;
   of_groups.box_copies = 4;
   EXPECT_EQ(missed_tiles(warps, of_warps), "");
   EXPECT_EQ(missed_tiles(groups, of_groups), "");
   EXPECT_EQ(missed_tiles(groups, of_warps), "0 of 8 HGMMA");
-  of_warps.matrix_loads = 5;
-  EXPECT_EQ(missed_tiles(warps, of_warps), "5 of 6 LDSM");
-  of_warps.mma = 7;
-  EXPECT_EQ(missed_tiles(warps, of_warps), "7 of 8 HMMA");
+  of_warps.matrix_loads = 8;
+  EXPECT_EQ(missed_tiles(warps, of_warps), "8 of 9 LDSM");
+  of_warps.mma = 11;
+  EXPECT_EQ(missed_tiles(warps, of_warps), "11 of 12 HMMA");
   of_groups.box_copies = 2;
   EXPECT_EQ(missed_tiles(groups, of_groups), "2 of 4 UTMALDG");
   EXPECT_EQ(missed_tiles(groups, {}), "");
@@ -151,7 +151,7 @@ TEST(TensorCode, EveryRuleRefuses) {
       {"warp: s2 is no operand 0 of ldmatrix",
        [&](DeviceProgram& p) { warp(p, kLoadB).places[0] = warp(p, kLoadB).places[4]; }},
       {"warp: ldmatrix changes the type of s2", [&](DeviceProgram& p) { p.locals[4].type = ir::DType::f16; }},
-      {"warp: mma_bf16 has two results in r0[2*i44]",
+      {"warp: mma_bf16 has two results in r0[2*i44_w]",
        [&](DeviceProgram& p) { warp(p, kProduct16).places[1] = warp(p, kProduct16).places[0]; }},
       {"bits: r6[8*i37_w + 1] may be half of a register",
        [&](DeviceProgram& p) {
