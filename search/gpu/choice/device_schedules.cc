@@ -6,6 +6,7 @@
 #include "search/gpu/attention/tensor_attention.h"
 #include "search/gpu/gemv_schedule.h"
 #include "search/gpu/product_schedule.h"
+#include "search/gpu/rows/append_schedule.h"
 #include "search/gpu/rows/chain_schedule.h"
 #include "search/gpu/rows/columns_schedule.h"
 #include "search/gpu/rows/rows_schedule.h"
@@ -55,6 +56,7 @@ constexpr MakeSchedule kSchedules[] = {decoded_tensor,
                                        anywhere<transpose_schedule>,
                                        anywhere<chain_schedule>,
                                        anywhere<columns_schedule>,
+                                       anywhere<append_schedule>,
                                        anywhere<rows_schedule>,
                                        anywhere<scan_schedule>,
                                        anywhere<thread_schedule>};
