@@ -78,6 +78,18 @@ const std::vector<Transform>& transforms() {
        .apply = apply_bound_scope,
        .propose = propose_bound_scope,
        .where = Where::gpu},
+      {.name = "skip_replaced",
+       .args = "scope as later,last,each,behind,once",
+       .picture = "for t < T: c[s[t]] = e(t)\n"
+                  "  ->  for a < T: l[a] = 0; for b < T - a - 1: l[a] max= select(s[a] == s[a + b + 1], 1, 0); k[a] = "
+                  "select(l[a] == 0, 1, 0)\n"
+                  "  for t < T: for once < k[t]: c[s[t]] = e(t)",
+       .numeric = kExact,
+       .preconditions = {"what is stored must be assigned and never read there, or live inside one iteration",
+                         "iterations with the same integer must store to the same cells"},
+       .apply = apply_skip_replaced,
+       .propose = propose_skip_replaced,
+       .where = Where::gpu},
       {.name = "deal_scope",
        .args = "scope size as thread,turn",
        .picture = "for n < N: S(n)  ->  for t < min(T, N): for i < ceildiv(N - t, T): S(T*i + t)",

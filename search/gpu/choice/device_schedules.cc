@@ -43,6 +43,10 @@ ir::Result<Scheduled> few_lines(const GeneralKernel& general, const ir::SymbolVa
   return made;
 }
 
+ir::Result<Scheduled> by_tokens(const GeneralKernel& general, const ir::SymbolValues& sizes, const ir::GpuTarget&) {
+  return append_schedule(general, sizes);
+}
+
 constexpr MakeSchedule kSchedules[] = {decoded_tensor,
                                        decoded_lines,
                                        decoded_schedule,
@@ -56,7 +60,7 @@ constexpr MakeSchedule kSchedules[] = {decoded_tensor,
                                        anywhere<transpose_schedule>,
                                        anywhere<chain_schedule>,
                                        anywhere<columns_schedule>,
-                                       anywhere<append_schedule>,
+                                       by_tokens,
                                        anywhere<rows_schedule>,
                                        anywhere<scan_schedule>,
                                        anywhere<thread_schedule>};
