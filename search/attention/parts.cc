@@ -47,9 +47,7 @@ int64_t most_keys_seen(const Kernel& kernel, const AttentionParts& p, const Symb
   }
   for (const Stmt* t : p.heads) ranges.enter(*t);
   ranges.enter(*p.row);
-  // No more than there is room for, whatever the extent says of queries whose number is a symbol.
-  const Buffer& held = *kernel.find_buffer(p.scores->body[0].target);
-  return std::min(interval(p.scores->extent, ranges).hi, interval(held.dims.back(), ranges).hi);
+  return interval(p.scores->extent, ranges).hi;
 }
 
 bool from_first(const AttentionParts& p) { return p.scores->body[0].index.back()->op == Op::k_iter; }

@@ -306,15 +306,25 @@ class Planner {
           return unsupported("threads of {} may touch one element of {}, and one stores it", s.iter, a.buffer);
       }
     }
-    ir::Ranges ranges(leaf_);
-    for (const Stmt* outer : path) {
-      if (outer == &s && ir::interval(s.extent, ranges).hi <= 1) return {};  // one thread
-      ranges.enter(*outer);
-    }
+    if (is_alone(s, path)) return {};
     for (const ir::Buffer& b : leaf_.buffers) {
       if (b.place == Place::reg) LATHE_RETURN_IF_ERROR(registers(s, path, b.name));
     }
     return {};
+  }
+
+  // Whether all threads that the scopes around did not share out are in its only iteration.
+  bool is_alone(const Stmt& s, const Scopes& path) const {
+    ir::Ranges ranges(leaf_);
+    int64_t around = 0;
+    bool once = false;
+    for (const Stmt* outer : path) {
+      if (outer == &s) once = ir::interval(s.extent, ranges).hi <= 1;
+      ranges.enter(*outer);
+      const bool grid = ir::is_of_grid(outer->mark) || outer->mark == Mark::persistent;
+      if (outer != &s && (grid || outer->mark == Mark::block)) around = ir::block_threads(outer->body, ranges);
+    }
+    return once && ir::block_threads(s.body, ranges) >= around;
   }
 
   Status registers(const Stmt& s, const Scopes& path, const std::string& buffer) {

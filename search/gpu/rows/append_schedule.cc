@@ -96,9 +96,10 @@ Result<Scheduled> append_schedule(const GeneralKernel& general, const SymbolValu
   list.move("parallelize_grid {}b", h);
   list.move("parallelize_block {}t", h);
   for (const Stmt* c : a.columns) {
-    list.move("tile_scope {0} {1} tail=mask as {0}_c,{0}_v", c->iter, vector);
+    const int64_t along = std::min(vector, floor_pow2(hinted(*c)));
+    list.move("tile_scope {0} {1} tail=mask as {0}_c,{0}_v", c->iter, along);
     list.move("deal_scope {0}_c {1} as {0}_t,{0}_i", c->iter,
-              floor_pow2(std::min(lanes, (hinted(*c) + vector - 1) / vector)));
+              floor_pow2(std::min(lanes, (hinted(*c) + along - 1) / along)));
     list.move("parallelize_block {}_t", c->iter);
     list.move("unroll_scope {}_i", c->iter);
     list.move("vectorize_scope {}_v", c->iter);

@@ -59,7 +59,7 @@ struct Call {
   Call(const Append& a, int64_t room, const std::vector<int64_t>& slots, bool on_device) {
     for (const ArgOf& arg : args_of(a, static_cast<int64_t>(slots.size()), room)) {
       const auto seed = static_cast<int>(tensors.size());
-      tensors.push_back(std::make_unique<TensorOf>(arg, on_device, 4));
+      tensors.push_back(std::make_unique<TensorOf>(arg, on_device, 8));
       tensors.back()->fill(arg, seed);
       if (seed == 1) {
         for (size_t t = 0; t < slots.size(); ++t) {

@@ -283,22 +283,6 @@ TEST(DeviceAttention, OneKnownKey) {
   expect_attention(all);
 }
 
-// Caches with room for fewer keys than queries might see.
-TEST(DeviceAttention, CausalCachesOfFewKeys) {
-  std::vector<Attention> all;
-  for (const int64_t keys : {1, 2, 3, 8}) {
-    for (const uint32_t type : {kF32, kBf16}) {
-      all.push_back(
-          {"few keys",
-           "cached_attention",
-           {{{kB, 4, kS, 32}, type}, {{kB, 2, keys, 32}, type}, {{kB, 2, keys, 32}, type}, {{kB}, kI32, keys}},
-           {flag("causal")},
-           {{.b = 3, .s = 1}, {.b = 2, .s = 5}, {.b = 1, .s = 0}}});
-    }
-  }
-  expect_attention(all);
-}
-
 // Keys in parts: a hint of one long sequence.
 TEST(DeviceAttention, KeysInParts) {
   const auto ctx = gpu_context();
