@@ -3,7 +3,7 @@
 
 #include "ir/core/names.h"
 #include "search/moves/legality.h"
-#include "search/moves/rows/last_rows.h"
+#include "search/moves/last_rows.h"
 #include "search/moves/transform_rows.h"
 #include "search/moves/transform_util.h"
 

@@ -1,5 +1,5 @@
 // See last_rows.h.
-#include "search/moves/rows/last_rows.h"
+#include "search/moves/last_rows.h"
 
 #include <algorithm>
 #include <map>

@@ -2,7 +2,8 @@
 // that is followed by another with its integer need not run. Then no two that run store to one cell.
 //
 //   for t < T: c[s[t]] = e(t)
-//     ->  for a < T: l[a] = 0; for b < T - a - 1: l[a] max= select(s[a] == s[a + b + 1], 1, 0); k[a] = select(l[a] == 0, 1, 0)
+//     ->  for a < T: {l[a] = 0;  for b < T - a - 1: l[a] max= select(s[a] == s[a + b + 1], 1, 0);
+//           k[a] = select(l[a] == 0, 1, 0)}
 //         for t < T: for o < k[t]: c[s[t]] = e(t)
 #pragma once
 #include <string>
