@@ -16,7 +16,7 @@ namespace {
 
 constexpr int64_t kBlock = 256, kWarp = 32;
 constexpr int64_t kMostTurns = 8;  // vectors of a lane, where a warp is enough
-constexpr int64_t kFewTokens = 4;  // which take turns sooner than a second launch begins
+constexpr int64_t kFewTokens = 2;  // which take turns sooner than a second launch begins
 constexpr const char* kRecipe = "append.1";
 constexpr const char* kTogether = "together";  // tokens
 
