@@ -18,12 +18,13 @@ namespace {
 
 constexpr int64_t kMostElements = int64_t{1} << 40;  // of a dimension
 
-// Of attention, whose Schedules need to know heads, depth and columns.
-bool counts_keys(const Kernel& kernel) {
+bool has_role(const Kernel& kernel, const char* role) {
   bool out = false;
-  for_each_stmt(kernel.body, [&](const Stmt& s) { out |= s.role == "key"; });
+  for_each_stmt(kernel.body, [&](const Stmt& s) { out |= s.role == role; });
   return out;
 }
+// Of attention, whose Schedules need to know heads, depth and columns.
+bool counts_keys(const Kernel& kernel) { return has_role(kernel, "key"); }
 
 // Sizes that have to be the same: of scopes, and of dimensions of buffers.
 class Sizes {
@@ -78,6 +79,11 @@ class Generaliser {
     }
     walk(k.body);
     if (counts_keys(k)) sizes_.fix_constants();
+    if (has_role(k, "slot")) {  // of a head that is appended to a cache, which registers hold
+      for_each_stmt(k.body, [&](const Stmt& s) {
+        if (s.role == "col") sizes_.fix(scopes_.at(s.iter));
+      });
+    }
     const std::vector<Symbol> naive = std::exchange(k.symbols, {});
     for (const Symbol& s : naive) taken_.insert(s.name);
     for (const Buffer& b : k.buffers) taken_.insert(b.name);

@@ -8,6 +8,7 @@
 #include "ir/core/names.h"
 #include "search/moves/footprint.h"
 #include "search/moves/legality.h"
+#include "search/moves/last_rows.h"
 #include "search/moves/transform_rows.h"
 #include "search/moves/transform_util.h"
 
@@ -104,6 +105,7 @@ static Status share_out(TransformResult& result, const char* row, const Move& mo
   }
   if (is_of_grid(mark)) {
     for (std::string& buffer : in_segments(site.scope())) own.push_back(std::move(buffer));
+    for (std::string& buffer : in_last_rows(result.kernel, site.scope())) own.push_back(std::move(buffer));
   }
   site.scope().mark = mark;
   Answer answer = independent(result.kernel, move.args[0], {.apart = own});

@@ -8,6 +8,7 @@
 #include "search/gpu/attention/tensor_attention.h"
 #include "search/gpu/gemv_schedule.h"
 #include "search/gpu/product_schedule.h"
+#include "search/gpu/rows/append_schedule.h"
 #include "search/gpu/rows/chain_schedule.h"
 #include "search/gpu/tensor/decoded_tensor.h"
 #include "search/gpu/tensor/grouped_tensor.h"
@@ -50,6 +51,12 @@ Result<std::vector<Scheduled>> device_candidates(const GeneralKernel& general, c
     LATHE_ASSIGN(const std::vector<int64_t> parts, key_parts(general, sizes, target));
     for (const int64_t part : parts) {
       if (out.size() < most) add(attention_schedule(general, part));
+    }
+    return out;
+  }
+  if (appends(general)) {
+    for (const bool together : {false, true}) {
+      if (out.size() < most) add(append_schedule(general, sizes, together));
     }
     return out;
   }

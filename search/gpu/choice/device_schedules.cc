@@ -6,6 +6,7 @@
 #include "search/gpu/attention/tensor_attention.h"
 #include "search/gpu/gemv_schedule.h"
 #include "search/gpu/product_schedule.h"
+#include "search/gpu/rows/append_schedule.h"
 #include "search/gpu/rows/chain_schedule.h"
 #include "search/gpu/rows/columns_schedule.h"
 #include "search/gpu/rows/rows_schedule.h"
@@ -42,6 +43,10 @@ ir::Result<Scheduled> few_lines(const GeneralKernel& general, const ir::SymbolVa
   return made;
 }
 
+ir::Result<Scheduled> by_tokens(const GeneralKernel& general, const ir::SymbolValues& sizes, const ir::GpuTarget&) {
+  return append_schedule(general, sizes);
+}
+
 constexpr MakeSchedule kSchedules[] = {decoded_tensor,
                                        decoded_lines,
                                        decoded_schedule,
@@ -55,6 +60,7 @@ constexpr MakeSchedule kSchedules[] = {decoded_tensor,
                                        anywhere<transpose_schedule>,
                                        anywhere<chain_schedule>,
                                        anywhere<columns_schedule>,
+                                       by_tokens,
                                        anywhere<rows_schedule>,
                                        anywhere<scan_schedule>,
                                        anywhere<thread_schedule>};
