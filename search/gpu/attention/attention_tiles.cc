@@ -8,6 +8,7 @@
 #include "search/gpu/attention/attention_schedule.h"
 #include "search/gpu/attention/one_key.h"
 #include "search/gpu/tile_rounds.h"
+#include "search/gpu/workspace.h"
 
 namespace lathe::search {
 
@@ -37,11 +38,17 @@ struct Work {
   bool moves = false;                    // each query begins at a key of its own
   int64_t group = 1;                     // heads that share keys
   int64_t most_keys = 1, called = 1;     // that the Kernel may have, and calls
+  double most_rows = 1;                  // of all heads, in any call
+  int64_t room = 1;                      // keys for which parts have places
   int64_t depth = 1, columns = 1;
   bool masked = false;                 // scores have a mask added to them
   double element = 2;                  // bytes of keys and values
   double sequences = 0, all_rows = 0;  // of unequal lengths; 0: their lengths are equal
   int64_t page = 0;                    // keys of a page; 0: they are in no pages
+  // Whether keys may be divided into parts of so many.
+  bool parts_fit(int64_t part) const {
+    return ceil_div(called, part) <= kMostParts && has_room(most_rows, ceil_div(room, part), columns + 2);
+  }
   // Bytes of keys and values that are read once.
   double bytes() const {
     return heads / static_cast<double>(group) * keys * static_cast<double>(depth + columns) * element;
@@ -61,8 +68,11 @@ Work work_of(const GeneralKernel& general, const AttentionParts& p, const Symbol
     w.all_rows = at(kernel.find_buffer("q")->dims[0]);
     w.rows = std::ceil(w.all_rows / w.sequences);
   }
-  const Expr& room = kernel.find_buffer(p.powered())->dims.back();
-  w.keys = at(room);
+  const std::vector<Expr>& powered = kernel.find_buffer(p.powered())->dims;
+  w.keys = at(powered.back());
+  const auto largest = [&](const Expr& e) { return std::max<int64_t>(evaluate(e, general.most).value_or(1), 1); };
+  for (auto d = powered.begin(); d + 1 < powered.end(); ++d) w.most_rows *= static_cast<double>(largest(*d));
+  w.room = largest(powered.back());
   if (uses(p.scores->extent, p.row->iter)) w.keys = std::max(w.keys - w.rows / 2, 1.0);
   w.keys = std::min(w.keys, static_cast<double>(most_keys_seen(kernel, p)));
   w.moves = uses(p.scores->body[0].index.back(), p.row->iter);
@@ -196,6 +206,7 @@ double cycles_without(const Work& w, const GpuTarget& gpu) {
   double out = 0;
   // Many queries of unequal sequences need no parts.
   for (int64_t part = w.sequences > 0 ? keys : kLeast; out == 0 || part < 2 * keys; part *= 2) {
+    if (part < keys && !w.parts_fit(part)) continue;
     const int64_t own = std::min(part, keys), parts = ceil_div(keys, own);
     TileWork work;
     work.tiles = static_cast<int64_t>(w.heads * w.rows) / rows * parts;
@@ -230,7 +241,7 @@ Result<RankedParts> parts_of_heads(const GeneralKernel& general, const Work& w, 
   const bool many = w.heads * w.rows >= static_cast<double>(kManyBlocks * gpu.multiprocessors * whole.rows);
   const int64_t keys = many ? 0 : std::min(static_cast<int64_t>(w.keys), w.called);
   for (int64_t part = kLeastOfHeads; part < keys; part *= 2) {
-    if (ceil_div(w.called, part) <= kMostParts) LATHE_RETURN_IF_ERROR(add(part));
+    if (w.parts_fit(part)) LATHE_RETURN_IF_ERROR(add(part));
   }
   out.least = *std::min_element(all.begin(), all.end());
   out.parts = ranked(std::move(out.parts), all);
@@ -251,7 +262,7 @@ std::vector<AttentionTile> tiles_for(const Work& w, bool split, bool groups) {
         if (!packed) continue;
         out.push_back({rows, keys, stages, split, true});
         for (int64_t part = kLeastPart; part < std::min(static_cast<int64_t>(w.keys), w.called); part *= 2) {
-          if (ceil_div(w.called, part) <= kMostParts) out.push_back({rows, keys, stages, split, true, part});
+          if (w.parts_fit(part)) out.push_back({rows, keys, stages, split, true, part});
         }
       }
     }

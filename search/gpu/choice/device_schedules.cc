@@ -16,6 +16,7 @@
 #include "search/gpu/tensor/hopper_schedule.h"
 #include "search/gpu/tensor/tensor_schedule.h"
 #include "search/gpu/thread_schedule.h"
+#include "search/gpu/tile_rounds.h"
 #include "search/gpu/weights/decoded_lines.h"
 #include "search/gpu/weights/decoded_schedule.h"
 #include "search/gpu/weights/grouped_schedule.h"
@@ -70,7 +71,7 @@ ir::Result<Scheduled> device_schedule(const GeneralKernel& general, const ir::Sy
       if (made.ok()) return made;
     }
     LATHE_ASSIGN(const std::vector<int64_t> parts, key_parts(general, sizes, target));
-    return attention_schedule(general, parts.front());
+    return first_made(parts, [&](int64_t part) { return attention_schedule(general, part); });
   }
   ir::Status why;
   for (const MakeSchedule make : kSchedules) {
