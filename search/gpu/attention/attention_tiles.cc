@@ -248,6 +248,27 @@ Result<RankedParts> parts_of_heads(const GeneralKernel& general, const Work& w, 
   return out;
 }
 
+double cycles(const FloatTile& t, const Work& w, const GpuTarget& gpu) {
+  constexpr double kProducts = 128;       // in a cycle
+  constexpr double kBeside = 1.25;        // times as many instructions as products
+  constexpr double kSoftmax = 12;         // instructions for a score
+  constexpr int64_t kBeginRegisters = 90;  // beside sums and scores of a thread
+  const auto rows = static_cast<double>(t.rows), keys = static_cast<double>(t.keys),
+             line = static_cast<double>(w.depth + w.columns);
+  const auto all_rows = static_cast<int64_t>(w.rows);
+  TileWork work;
+  work.tiles = static_cast<int64_t>(w.heads) * ceil_div(all_rows, t.rows);
+  work.steps = ceil_div(static_cast<int64_t>(w.keys) + (w.moves ? std::min(t.rows, all_rows) : 0), t.keys);
+  work.threads = FloatTile::threads;
+  work.registers = kBeginRegisters + t.rows * (w.columns + t.keys) / FloatTile::threads;
+  work.shared = shared_bytes(t, w.depth, w.columns);
+  work.step = (rows * keys * (line * kBeside + kSoftmax) + keys * line * 3) / kProducts;
+  work.rest = rows * line / 8;
+  const double busy = busy_cycles(work, gpu);
+  const double read = static_cast<double>(work.tiles * work.steps) * keys * line * w.element;
+  return std::max({busy, w.bytes() / kMemoryBytes, read / kL2Bytes}) + kWorth * busy;
+}
+
 // groups: whether those of four warps multiply.
 std::vector<AttentionTile> tiles_for(const Work& w, bool split, bool groups) {
   std::vector<AttentionTile> out;
@@ -295,6 +316,26 @@ Result<std::vector<AttentionTile>> attention_tiles_of(const GeneralKernel& gener
     if (least >= (tile.heads ? without_few : without)) continue;
     tiles.push_back(tile);
     all.push_back(least);
+  }
+  return ranked(tiles, all);
+}
+
+Result<std::vector<FloatTile>> float_tiles_of(const GeneralKernel& general, const SymbolValues& sizes,
+                                              const GpuTarget& target) {
+  LATHE_ASSIGN(const AttentionParts p, float_parts(general));
+  const Work work = work_of(general, p, sizes);
+  LATHE_ASSIGN(const RankedParts few, parts_of_heads(general, work, target));
+  std::vector<FloatTile> tiles;
+  std::vector<double> all;
+  for (const int64_t rows : {64, 32}) {
+    for (const int64_t keys : {64, 32}) {
+      const FloatTile tile = {rows, keys};
+      if (!check_tile(tile, p).ok() || shared_bytes(tile, work.depth, work.columns) > most_shared(target)) continue;
+      const double least = cycles(tile, work, target);
+      if (least >= few.least) continue;
+      tiles.push_back(tile);
+      all.push_back(least);
+    }
   }
   return ranked(tiles, all);
 }

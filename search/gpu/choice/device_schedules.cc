@@ -70,6 +70,11 @@ ir::Result<Scheduled> device_schedule(const GeneralKernel& general, const ir::Sy
       ir::Result<Scheduled> made = tensor_attention(general, (*tiles)[i]);
       if (made.ok()) return made;
     }
+    const auto floats = float_tiles_of(general, sizes, target);
+    for (size_t i = 0; floats.ok() && i < floats->size(); ++i) {
+      ir::Result<Scheduled> made = float_attention(general, (*floats)[i]);
+      if (made.ok()) return made;
+    }
     LATHE_ASSIGN(const std::vector<int64_t> parts, key_parts(general, sizes, target));
     return first_made(parts, [&](int64_t part) { return attention_schedule(general, part); });
   }
