@@ -14,6 +14,7 @@ namespace lathe::search {
 namespace {
 
 using ir::SymbolValues;
+using test::attention_text;
 using test::AttentionText;
 using test::general_attention;
 using Mask = AttentionText::Mask;
@@ -26,11 +27,14 @@ const ir::GpuTarget& gpu(const char* name) {
 struct Calls {
   int64_t sequences = 1, queries = 1, keys = 1;
 };
+SymbolValues symbols_of(const Calls& c) {
+  return {{"B", c.sequences}, {"S", c.queries}, {"T", c.keys}, {"N", c.keys / 16}, {"P", 1}};
+}
 SymbolValues sizes_at(const GeneralKernel& general, const Calls& c) {
-  return test::sizes_of(general, {{"B", c.sequences}, {"S", c.queries}, {"T", c.keys}, {"N", c.keys / 16}, {"P", 1}});
+  return test::sizes_of(general, symbols_of(c));
 }
 Schedule best(const AttentionText& a, const Calls& calls, uint32_t allowed = ir::kBf16Dots) {
-  const GeneralKernel general = general_attention(a);
+  const GeneralKernel general = general_kernel(test::up_to(test::kernel_of(attention_text(a)), symbols_of(calls)));
   const auto made = device_schedule(general, sizes_at(general, calls), gpu("h200"), allowed);
   EXPECT_TRUE(made.ok()) << made.status().to_string();
   return made.ok() ? made->schedule : Schedule{};
