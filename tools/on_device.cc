@@ -45,9 +45,9 @@ json kernel_json(const runtime::ExplainedDeviceKernel& e) {
   for (const runtime::ExplainedLaunch& l : e.launches)
     launches.push_back(
         {{"grid", l.grid}, {"leaf", l.leaf}, {"program", l.program}, {"text", l.text}, {"code", l.code}});
-  return {{"kernel", e.naive},    {"schedule", e.schedule}, {"scheduled", e.scheduled}, {"candidates", e.candidates},
-          {"launches", launches}, {"stored", e.stored},     {"decision", e.decision},   {"miss", e.miss},
-          {"workspace", e.workspace}};
+  return {{"kernel", e.naive},          {"schedule", e.schedule}, {"scheduled", e.scheduled},
+          {"candidates", e.candidates}, {"launches", launches},   {"stored", e.stored},
+          {"decision", e.decision},     {"miss", e.miss},         {"workspace", e.workspace}};
 }
 
 json target_json(const ir::GpuTarget& t) {

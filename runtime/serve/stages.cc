@@ -233,7 +233,8 @@ void Stages::add_range_on_device(int kernel, const search::Problem& problem, con
   const SymbolRanges range = definition_.range_of(kernel, problem);
   const auto& list = stages_[static_cast<size_t>(kernel)];
   if (std::any_of(list.begin(), list.end(), [&](const auto& s) { return s->range == range; })) return;
-  if (!serves_alone(list.front()->stage.naive, problem.kernel, problem.dims, on.device->target(), on.policy.allowed)) return;
+  if (!serves_alone(list.front()->stage.naive, problem.kernel, problem.dims, on.device->target(), on.policy.allowed))
+    return;
   Result<Stage> stage =
       build_device_stage(problem.kernel, problem.dims, nullptr, on.device, context_.device_codes(), on.policy);
   if (!stage.ok() || (stage->schedule.numeric & kDefaultAllowed & ~on.policy.allowed) != 0) return;

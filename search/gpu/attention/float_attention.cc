@@ -15,9 +15,9 @@ using namespace ir;  // NOLINT: this file is all IR
 
 namespace {
 
-constexpr int64_t kVector = 4, kWarp = 32;     // elements of an access of 16 bytes; threads
-constexpr int64_t kMostLine = 128;             // depth and columns: sums of a thread are in registers
-constexpr int64_t kMostBytes = 227 * 1024;     // of shared memory, of some GPU
+constexpr int64_t kVector = 4, kWarp = 32;  // elements of an access of 16 bytes; threads
+constexpr int64_t kMostLine = 128;          // depth and columns: sums of a thread are in registers
+constexpr int64_t kMostBytes = 227 * 1024;  // of shared memory, of some GPU
 
 class Writer {
  public:
@@ -27,6 +27,7 @@ class Writer {
   Result<Scheduled> run() {
     list_.knob("rows", t_.rows);
     list_.knob("keys", t_.keys);
+    if (t_.stages > 1) list_.knob("stages", t_.stages);
     tiles();
     stage();
     places();
@@ -46,6 +47,7 @@ class Writer {
     copy("q_s", depth(), t_.rows);
     copy("k_s", depth(), t_.keys);
     copy("v_s", p_.columns->extent->ival, t_.keys);
+    if (t_.stages > 1) list_.move("pipeline kb after=1 stages={}", t_.stages);
     return list_.finish();
   }
 
@@ -152,8 +154,14 @@ class Writer {
     list_.move("swap_scopes irkq irkw");
     share_keys("jk");
     list_.move("swap_scopes irkq jkl");
-    list_.move("tile_scope {0} {1} tail=exact as {0}k,{0}t", d(), kVector);
-    for (const char* inner : {"jkq", "irkq"}) list_.move("swap_scopes {} {}k", inner, d());
+    // Two vectors of a line in each iteration of the loop over it, where it has as many.
+    const bool two = depth() % (2 * kVector) == 0;
+    list_.move("tile_scope {0} {1} tail=exact as {0}k,{0}e", d(), two ? 2 * kVector : kVector);
+    list_.move("tile_scope {0}e {1} tail=exact as {0}u,{0}t", d(), kVector);
+    for (const char* outer : {"k", "u"}) {
+      for (const char* inner : {"jkq", "irkq"}) list_.move("swap_scopes {} {}{}", inner, d(), outer);
+    }
+    list_.move("unroll_scope {}u", d());
     for (const char* threads : {"irkw", "jkl"}) list_.move("parallelize_block {}", threads);
     for (const char* each : {"irkq", "jkq"}) list_.move("unroll_scope {}", each);
     list_.move("vectorize_scope {}t", d());
@@ -197,7 +205,7 @@ class Writer {
 
 int64_t shared_bytes(const FloatTile& t, int64_t depth, int64_t columns) {
   const int64_t padding = depth / kVector % 2 == 0 ? kVector : 0;
-  return 4 * (t.rows * (depth + t.keys) + t.keys * (depth + padding + columns));
+  return 4 * (t.rows * (depth + t.keys) + t.stages * t.keys * (depth + padding + columns));
 }
 
 Result<AttentionParts> float_parts(const GeneralKernel& general) {
@@ -219,7 +227,7 @@ Result<AttentionParts> float_parts(const GeneralKernel& general) {
   return p;
 }
 
-Status check_tile(const FloatTile& t, const AttentionParts& p) {
+Status check_tile(const FloatTile& t, const Kernel& kernel, const AttentionParts& p) {
   if (t.rows < FloatTile::thread_rows || FloatTile::threads * FloatTile::thread_rows % t.rows != 0 ||
       kWarp % t.lanes() != 0)
     return invalid("{} queries of a block, expected such that a part of a warp shares one", t.rows);
@@ -229,12 +237,18 @@ Status check_tile(const FloatTile& t, const AttentionParts& p) {
     return invalid("{} columns, expected a multiple of {}", p.columns->extent->ival, kVector * t.lanes());
   const int64_t shared = shared_bytes(t, p.depth->extent->ival, p.columns->extent->ival);
   if (shared > kMostBytes) return invalid("{} bytes of shared memory, expected at most {}", shared, kMostBytes);
+  if (t.stages < 1 || t.stages > 2) return invalid("{} stages, expected 1 or 2", t.stages);
+  // A ring of as many blocks as there are keys is none: all loads would be in one run of code.
+  const bool moves = uses(p.scores->body[0].index.back(), p.row->iter);
+  const int64_t seen = most_keys_seen(kernel, p) + (moves ? t.rows - 1 : 0);
+  if (t.stages > 1 && seen <= t.keys * t.stages)
+    return unsupported("blocks of {} keys in {} stages, where a tile sees at most {}", t.keys, t.stages, seen);
   return {};
 }
 
 Result<Scheduled> float_attention(const GeneralKernel& general, const FloatTile& tile) {
   LATHE_ASSIGN(const AttentionParts p, float_parts(general));
-  LATHE_RETURN_IF_ERROR(check_tile(tile, p));
+  LATHE_RETURN_IF_ERROR(check_tile(tile, general.kernel, p));
   return Writer(general.kernel, p, tile).run();
 }
 

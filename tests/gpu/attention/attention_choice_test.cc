@@ -30,9 +30,7 @@ struct Calls {
 SymbolValues symbols_of(const Calls& c) {
   return {{"B", c.sequences}, {"S", c.queries}, {"T", c.keys}, {"N", c.keys / 16}, {"P", 1}};
 }
-SymbolValues sizes_at(const GeneralKernel& general, const Calls& c) {
-  return test::sizes_of(general, symbols_of(c));
-}
+SymbolValues sizes_at(const GeneralKernel& general, const Calls& c) { return test::sizes_of(general, symbols_of(c)); }
 Schedule best(const AttentionText& a, const Calls& calls, uint32_t allowed = ir::kBf16Dots) {
   const GeneralKernel general = general_kernel(test::up_to(test::kernel_of(attention_text(a)), symbols_of(calls)));
   const auto made = device_schedule(general, sizes_at(general, calls), gpu("h200"), allowed);
