@@ -252,18 +252,18 @@ double cycles(const FloatTile& t, const Work& w, const GpuTarget& gpu) {
   constexpr double kProducts = 128;             // in a cycle
   constexpr double kLoop = 0.04;                // instructions of loops, for a product
   constexpr double kSoftmax = 12;               // for a score
-  constexpr double kStored = 3, kCopied = 2;    // for an element that comes by registers, or ahead
+  constexpr double kStored = 3;                 // for an element of keys or values
   constexpr int64_t kBeside = 90, kVector = 4;  // registers beside sums and scores of a thread; elements of an access
+  constexpr double kWaits = 1.6;                // times as long as instructions take to issue, where two blocks run
   const auto rows = static_cast<double>(t.rows), keys = static_cast<double>(t.keys),
              line = static_cast<double>(w.depth + w.columns);
   const auto all_rows = static_cast<int64_t>(w.rows);
   TileWork work;
   work.tiles = static_cast<int64_t>(w.heads) * ceil_div(all_rows, t.rows);
   work.steps = ceil_div(static_cast<int64_t>(w.keys) + (w.moves ? std::min(t.rows, all_rows) : 0), t.keys);
-  work.threads = FloatTile::threads;
-  work.registers = kBeside + t.rows * (w.columns + t.keys) / FloatTile::threads;
+  work.threads = t.threads;
+  work.registers = kBeside + t.rows * (w.columns + t.keys) / t.threads;
   work.shared = shared_bytes(t, w.depth, w.columns);
-  work.stages = t.stages;
   // A thread reads so many of its rows, and of its keys or columns, for the products of all of them.
   const auto with_reads = [&](int64_t across) {
     const auto own = static_cast<double>(across / t.lanes());
@@ -271,7 +271,7 @@ double cycles(const FloatTile& t, const Work& w, const GpuTarget& gpu) {
   };
   const double products =
       static_cast<double>(w.depth) * with_reads(t.keys) + static_cast<double>(w.columns) * with_reads(w.columns);
-  work.step = (rows * keys * (products + kSoftmax) + keys * line * (t.stages > 1 ? kCopied : kStored)) / kProducts;
+  work.step = (rows * keys * (products + kSoftmax) + keys * line * kStored) / kProducts * kWaits;
   work.rest = rows * line / 8;
   const double busy = busy_cycles(work, gpu);
   const double read = static_cast<double>(work.tiles * work.steps) * keys * line * w.element;
@@ -337,11 +337,9 @@ Result<std::vector<FloatTile>> float_tiles_of(const GeneralKernel& general, cons
   std::vector<FloatTile> tiles;
   std::vector<double> all;
   for (const int64_t rows : {64, 32}) {
-    for (const auto& [keys, stages] : {std::pair<int64_t, int64_t>{64, 1}, {32, 2}, {32, 1}}) {
-      const FloatTile tile = {rows, keys, stages};
-      if (!check_tile(tile, general.kernel, p).ok() ||
-          shared_bytes(tile, work.depth, work.columns) > most_shared(target))
-        continue;
+    for (const auto& [keys, threads] : {std::pair<int64_t, int64_t>{64, 128}, {64, 256}, {32, 128}}) {
+      const FloatTile tile = {rows, keys, threads};
+      if (!check_tile(tile, p).ok() || shared_bytes(tile, work.depth, work.columns) > most_shared(target)) continue;
       const double least = cycles(tile, work, target);
       if (least >= few.least) continue;
       tiles.push_back(tile);

@@ -27,7 +27,7 @@ class Writer {
   Result<Scheduled> run() {
     list_.knob("rows", t_.rows);
     list_.knob("keys", t_.keys);
-    if (t_.stages > 1) list_.knob("stages", t_.stages);
+    list_.knob("threads", t_.threads);
     tiles();
     stage();
     places();
@@ -47,7 +47,6 @@ class Writer {
     copy("q_s", depth(), t_.rows);
     copy("k_s", depth(), t_.keys);
     copy("v_s", p_.columns->extent->ival, t_.keys);
-    if (t_.stages > 1) list_.move("pipeline kb after=1 stages={}", t_.stages);
     return list_.finish();
   }
 
@@ -186,7 +185,7 @@ class Writer {
 
   // Threads share out the copy in vectors, all of which are on their way together.
   void copy(const std::string& name, int64_t line, int64_t lines) {
-    const int64_t vectors = line / kVector, down = std::max<int64_t>(1, std::min(lines, FloatTile::threads / vectors));
+    const int64_t vectors = line / kVector, down = std::max<int64_t>(1, std::min(lines, t_.threads / vectors));
     list_.move("tile_scope {0}_1 {1} tail=exact as {0}_1c,{0}_1v", name, kVector);
     list_.move("tile_scope {0}_0 {1} tail=exact as {0}_0r,{0}_0t", name, down);
     list_.move("parallelize_block {}_0t", name);
@@ -205,7 +204,7 @@ class Writer {
 
 int64_t shared_bytes(const FloatTile& t, int64_t depth, int64_t columns) {
   const int64_t padding = depth / kVector % 2 == 0 ? kVector : 0;
-  return 4 * (t.rows * (depth + t.keys) + t.stages * t.keys * (depth + padding + columns));
+  return 4 * (t.rows * (depth + t.keys) + t.keys * (depth + padding + columns));
 }
 
 Result<AttentionParts> float_parts(const GeneralKernel& general) {
@@ -221,15 +220,15 @@ Result<AttentionParts> float_parts(const GeneralKernel& general) {
     return no("expected keys and values as they are given, sequences of equal lengths and no mask");
   for (const Stmt* line : {p.depth, p.columns}) {
     if (!is_const_int(line->extent) || line->extent->ival % kVector != 0 || line->extent->ival < kVector ||
-        line->extent->ival > kMostLine || FloatTile::threads % (line->extent->ival / kVector) != 0)
+        line->extent->ival > kMostLine || kMostLine % line->extent->ival != 0)
       return no("expected a depth and columns of 1, 2, 4, .. vectors, up to 128");
   }
   return p;
 }
 
-Status check_tile(const FloatTile& t, const Kernel& kernel, const AttentionParts& p) {
-  if (t.rows < FloatTile::thread_rows || FloatTile::threads * FloatTile::thread_rows % t.rows != 0 ||
-      kWarp % t.lanes() != 0)
+Status check_tile(const FloatTile& t, const AttentionParts& p) {
+  if (t.threads != 128 && t.threads != 256) return invalid("{} threads, expected 128 or 256", t.threads);
+  if (t.rows < FloatTile::thread_rows || t.threads * FloatTile::thread_rows % t.rows != 0 || kWarp % t.lanes() != 0)
     return invalid("{} queries of a block, expected such that a part of a warp shares one", t.rows);
   if (t.keys < t.lanes() || t.keys % t.lanes() != 0 || t.keys % kVector != 0)
     return invalid("{} keys of a block, expected a multiple of {} and of {}", t.keys, t.lanes(), kVector);
@@ -237,18 +236,12 @@ Status check_tile(const FloatTile& t, const Kernel& kernel, const AttentionParts
     return invalid("{} columns, expected a multiple of {}", p.columns->extent->ival, kVector * t.lanes());
   const int64_t shared = shared_bytes(t, p.depth->extent->ival, p.columns->extent->ival);
   if (shared > kMostBytes) return invalid("{} bytes of shared memory, expected at most {}", shared, kMostBytes);
-  if (t.stages < 1 || t.stages > 2) return invalid("{} stages, expected 1 or 2", t.stages);
-  // A ring of as many blocks as there are keys is none: all loads would be in one run of code.
-  const bool moves = uses(p.scores->body[0].index.back(), p.row->iter);
-  const int64_t seen = most_keys_seen(kernel, p) + (moves ? t.rows - 1 : 0);
-  if (t.stages > 1 && seen <= t.keys * t.stages)
-    return unsupported("blocks of {} keys in {} stages, where a tile sees at most {}", t.keys, t.stages, seen);
   return {};
 }
 
 Result<Scheduled> float_attention(const GeneralKernel& general, const FloatTile& tile) {
   LATHE_ASSIGN(const AttentionParts p, float_parts(general));
-  LATHE_RETURN_IF_ERROR(check_tile(tile, general.kernel, p));
+  LATHE_RETURN_IF_ERROR(check_tile(tile, p));
   return Writer(general.kernel, p, tile).run();
 }
 

@@ -17,11 +17,10 @@
 
 namespace lathe::search {
 
-// Queries of a block of 128 threads; keys at a time; blocks of keys in shared memory, of which one is used and the
-// other is on its way.
+// Queries of a block of threads, and keys at a time.
 struct FloatTile {
-  static constexpr int64_t threads = 128, thread_rows = 8;
-  int64_t rows = 64, keys = 64, stages = 1;
+  static constexpr int64_t thread_rows = 8;
+  int64_t rows = 64, keys = 64, threads = 128;
   int64_t lanes() const { return threads * thread_rows / rows; }  // that share a query
 };
 // Of a block.
@@ -30,8 +29,7 @@ int64_t shared_bytes(const FloatTile& tile, int64_t depth, int64_t columns);
 // Its loops. UNSUPPORTED: it is no attention, or not of f32 as it is given, or its depth or columns are no vectors.
 ir::Result<AttentionParts> float_parts(const GeneralKernel& general);
 // INVALID, naming the rule: queries that warps share out whole, keys and columns that all lanes have as many of.
-// UNSUPPORTED: not with that attention. Queries see more keys than the stages have.
-ir::Status check_tile(const FloatTile& tile, const ir::Kernel& kernel, const AttentionParts& p);
+ir::Status check_tile(const FloatTile& tile, const AttentionParts& p);
 // By such a tile.
 ir::Result<Scheduled> float_attention(const GeneralKernel& general, const FloatTile& tile);
 

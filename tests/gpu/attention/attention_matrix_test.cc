@@ -69,7 +69,7 @@ TEST_P(AttentionMatrix, TilesOfFloats) {
   const AttentionText forms[] = {
       {"f32", 32, 8, 128, 128}, {"f32", 8, 8, 64, 64, false}, {"f32", 8, 8, 128, 128, true, 0, true}};
   for (const AttentionText& form : forms) {
-    for (const search::FloatTile tile : {search::FloatTile{64, 64}, {64, 32, 2}, {32, 32, 2}}) {
+    for (const search::FloatTile tile : {search::FloatTile{64, 64}, {64, 64, 256}, {64, 32}, {32, 64}, {32, 32}}) {
       if (form.columns % (4 * tile.lanes()) != 0) continue;
       if (search::shared_bytes(tile, form.depth, form.columns) > ir::most_shared(target)) continue;
       const auto made = search::float_attention(search::general_kernel(kernel_of(attention_text(form))), tile);

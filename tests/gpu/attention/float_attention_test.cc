@@ -1,5 +1,5 @@
 // Attention of f32 in tiles of queries: values stay, what is proven is proven, on the emulator in every order of the
-// threads; each wait is needed; many queries get such tiles, and few do not.
+// threads; each barrier is needed; many queries get such tiles, and few do not.
 #include "search/gpu/attention/float_attention.h"
 
 #include <gmock/gmock.h>
@@ -31,11 +31,11 @@ TEST(FloatAttention, OnTheEmulator) {
   };
   const Case cases[] = {
       {{"f32", 4, 2, 64, 64},
-       {{64, 64}, {64, 32, 2}, {128, 16}},
+       {{64, 64}, {64, 32}, {128, 16}},
        {sizes(2, 65, 65), sizes(1, 1, 31), sizes(1, 63, 0), sizes(1, 64, 64), sizes(1, 7, 129), sizes(1, 0, 5)}},
-      {{"f32", 2, 2, 8, 128, false}, {{32, 32, 2}, {32, 64}}, {sizes(2, 33, 75), sizes(1, 31, 1), sizes(1, 2, 0)}},
+      {{"f32", 2, 2, 8, 128, false}, {{32, 32}, {64, 64, 256}}, {sizes(2, 33, 75), sizes(1, 31, 1), sizes(1, 2, 0)}},
       {{"f32", 3, 1, 128, 32, true, 0, true}, {{128, 32}}, {sizes(2, 129, 33), sizes(1, 1, 64)}},
-      {{"f32", 2, 1, 4, 64, true, 40}, {{64, 32}, {64, 16, 2}}, {sizes(1, 67, 135), sizes(1, 3, 20)}}};
+      {{"f32", 2, 1, 4, 64, true, 40}, {{64, 32}, {128, 32}}, {sizes(1, 67, 135), sizes(1, 3, 20)}}};
   int emulated = 0;
   for (const Case& c : cases) {
     const ir::Kernel naive = test::kernel_of(attention_text(c.form));
@@ -70,16 +70,11 @@ TEST(FloatAttention, OfKnownSizes) {
   }
 }
 
-TEST(FloatAttention, EachWaitIsNeeded) {
+TEST(FloatAttention, EachBarrierIsNeeded) {
   const GeneralKernel general = general_attention({"f32", 1, 1, 8, 64});
-  using Kind = jit::DeviceStmt::Kind;
-  for (const int64_t stages : {1, 2}) {
-    const auto made = float_attention(general, {64, 16, stages});
-    ASSERT_TRUE(made.ok()) << made.status().to_string();
-    const SymbolValues at = test::sizes_of(general, sizes(1, 70, 70));
-    if (stages == 1) test::expect_each_needed(*made, at, {Kind::barrier});
-    if (stages > 1) test::expect_each_needed(*made, at, {Kind::commit, Kind::await, Kind::barrier});
-  }
+  const auto made = float_attention(general, {64, 16});
+  ASSERT_TRUE(made.ok()) << made.status().to_string();
+  test::expect_each_needed(*made, test::sizes_of(general, sizes(1, 70, 70)), {jit::DeviceStmt::Kind::barrier});
 }
 
 TEST(FloatAttention, IsChosenForManyQueries) {
@@ -111,8 +106,7 @@ TEST(FloatAttention, Refuses) {
   EXPECT_THAT(why({"f32", 4, 2, 64, 64}, {48, 64}), HasSubstr("48 queries"));
   EXPECT_THAT(why({"f32", 4, 2, 64, 64}, {64, 24}), HasSubstr("24 keys"));
   EXPECT_THAT(why({"f32", 4, 2, 64, 64}, {32, 64}), HasSubstr("64 columns"));
-  EXPECT_THAT(why({"f32", 4, 2, 64, 64}, {64, 64, 3}), HasSubstr("3 stages"));
-  EXPECT_THAT(why({"f32", 4, 2, 64, 64, true, 9}, {64, 64, 2}), HasSubstr("at most"));
+  EXPECT_THAT(why({"f32", 4, 2, 64, 64}, {64, 64, 96}), HasSubstr("96 threads"));
   EXPECT_THAT(why({"f32", 4, 2, 128, 128}, {64, 512}), HasSubstr("shared memory"));
 }
 
