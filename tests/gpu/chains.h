@@ -1,5 +1,6 @@
 // Chains that the tests of GPUs share, as text.
 #pragma once
+#include <algorithm>
 #include <string>
 
 #include "ir/core/text_form.h"
@@ -47,7 +48,7 @@ inline ir::Kernel kernel_of(const std::string& text) { return ir::parse_kernel(t
 // For calls of at most these sizes, as a hint's range has them.
 inline ir::Kernel up_to(const ir::Kernel& kernel, const ir::SymbolValues& most) {
   ir::SymbolRanges ranges;
-  for (const auto& [name, value] : most) ranges[name] = {0, value};
+  for (const auto& [name, value] : most) ranges[name] = {std::min<int64_t>(value, 1), value};
   return search::restrict_symbols(kernel, ranges);
 }
 

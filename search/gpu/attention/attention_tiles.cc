@@ -337,6 +337,7 @@ Result<std::vector<FloatTile>> float_tiles_of(const GeneralKernel& general, cons
   std::vector<FloatTile> tiles;
   std::vector<double> all;
   for (const int64_t rows : {64, 32}) {
+    if (static_cast<double>(rows) >= 2 * work.rows) continue;  // more than half of a tile would be idle
     for (const auto& [keys, threads] : {std::pair<int64_t, int64_t>{64, 128}, {64, 256}, {32, 128}}) {
       const FloatTile tile = {rows, keys, threads};
       if (!check_tile(tile, p).ok() || shared_bytes(tile, work.depth, work.columns) > most_shared(target)) continue;
