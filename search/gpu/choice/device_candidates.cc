@@ -48,6 +48,10 @@ Result<std::vector<Scheduled>> device_candidates(const GeneralKernel& general, c
     for (size_t i = 0; tiles.ok() && i < tiles->size(); ++i) {
       if (out.size() + kWithoutTensorCores < most) add(tensor_attention(general, (*tiles)[i]));
     }
+    const auto floats = float_tiles_of(general, sizes, target);
+    for (size_t i = 0; floats.ok() && i < floats->size(); ++i) {
+      if (out.size() + kWithoutTensorCores < most) add(float_attention(general, (*floats)[i]));
+    }
     LATHE_ASSIGN(const std::vector<int64_t> parts, key_parts(general, sizes, target));
     for (const int64_t part : parts) {
       if (out.size() < most) add(attention_schedule(general, part));

@@ -17,6 +17,7 @@
 #include "search/gpu/tensor/hopper_schedule.h"
 #include "search/gpu/tensor/tensor_schedule.h"
 #include "search/gpu/thread_schedule.h"
+#include "search/gpu/tile_rounds.h"
 #include "search/gpu/weights/decoded_lines.h"
 #include "search/gpu/weights/decoded_schedule.h"
 #include "search/gpu/weights/grouped_schedule.h"
@@ -75,8 +76,13 @@ ir::Result<Scheduled> device_schedule(const GeneralKernel& general, const ir::Sy
       ir::Result<Scheduled> made = tensor_attention(general, (*tiles)[i]);
       if (made.ok()) return made;
     }
+    const auto floats = float_tiles_of(general, sizes, target);
+    for (size_t i = 0; floats.ok() && i < floats->size(); ++i) {
+      ir::Result<Scheduled> made = float_attention(general, (*floats)[i]);
+      if (made.ok()) return made;
+    }
     LATHE_ASSIGN(const std::vector<int64_t> parts, key_parts(general, sizes, target));
-    return attention_schedule(general, parts.front());
+    return first_made(parts, [&](int64_t part) { return attention_schedule(general, part); });
   }
   ir::Status why;
   for (const MakeSchedule make : kSchedules) {
