@@ -314,6 +314,14 @@ bool surely_le(const Expr& a, const Expr& b, const Ranges& ranges) {
   const bool quotients = a->op == b->op && (a->op == Op::k_floordiv || a->op == Op::k_ceildiv) &&
                          is_const_int(a->args[1]) && a->args[1]->ival > 0 && equal(a->args[1], b->args[1]);
   if (quotients) return surely_le(a->args[0], b->args[0], ranges);
+  const bool divides = (a->op == Op::k_floordiv || a->op == Op::k_ceildiv) && is_const_int(a->args[1]) &&
+                       a->args[1]->ival > 0 && (a->args[0]->op == Op::k_min || a->args[0]->op == Op::k_max);
+  if (divides) {
+    const Expr& of = a->args[0];
+    const Expr x = simplify(make(a->op, {of->args[0], a->args[1]}), ranges),
+               y = simplify(make(a->op, {of->args[1], a->args[1]}), ranges);
+    return surely_le(make(of->op, {x, y}), b, ranges);
+  }
   // min and max under a sum: move the rest of the sum inside.
   if (a->op != Op::k_add && a->op != Op::k_sub) return false;
   const Expr &x = a->args[0], &y = a->args[1];
