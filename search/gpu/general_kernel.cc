@@ -290,7 +290,8 @@ void store_nothing(Kernel& k) {
     if (b.place != Place::out) continue;
     std::vector<Expr> index;
     for (size_t d = 0; d < b.dims.size(); ++d) index.push_back(iter(fmt::format("{}_{}", b.name, d)));
-    Stmt s = make_assign(b.name, index, AssignOp::set, b.type == DType::f32 ? const_float(0) : cast(b.type, const_float(0)));
+    const Expr zero = const_float(0);
+    Stmt s = make_assign(b.name, index, AssignOp::set, b.type == DType::f32 ? zero : cast(b.type, zero));
     for (size_t d = b.dims.size(); d-- > 0;) s = make_scope(index[d]->name, b.dims[d], {std::move(s)});
     k.body.push_back(std::move(s));
   }

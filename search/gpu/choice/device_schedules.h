@@ -6,9 +6,8 @@
 
 namespace lathe::search {
 
-// sizes: of the general Kernel's symbols, those that most calls have. UNSUPPORTED: no row of the table fits the Kernel; names
-// the operator and its types. allowed: numeric classes beside those that all Schedules
-// for GPUs may take.
+// sizes: of the general Kernel's symbols, those that most calls have. UNSUPPORTED: no row of the table fits the Kernel;
+// names the operator and its types. allowed: numeric classes beside those that all Schedules for GPUs may take.
 ir::Result<Scheduled> device_schedule(const GeneralKernel& general, const ir::SymbolValues& sizes,
                                       const ir::GpuTarget& target, uint32_t allowed = 0);
 // What the moves of a Schedule for a GPU start from.

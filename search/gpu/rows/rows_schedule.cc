@@ -104,8 +104,8 @@ int64_t ceil_pow2(int64_t n) {
   return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(n, 1))));
 }
 
-// A temporary of a row that several statements assign becomes one for each of them, if all use it at their own place: so
-// what each makes can be made where it is used.
+// A temporary of a row that several statements assign becomes one for each of them, if all use it at their own place:
+// so what each makes can be made where it is used.
 void name_apart(Kernel& k, const std::string& buffer) {
   std::vector<Stmt>* body = &k.body;
   while (body->size() == 1 && body->front().kind == Stmt::Kind::scope && !is_column(body->front()))

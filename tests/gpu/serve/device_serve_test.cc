@@ -41,6 +41,7 @@ TEST_F(DeviceServe, EveryFunction) {
        {"round", {-1}},
        {"sigmoid", {-1}},
        {"gelu", {-1}, {text_attr("approximate", "none")}}},
+      {{"sin", {0}}, {"cos", {-1}}, {"sub", {-1, 1}}, {"scale", {-1}, {float_attr("value", 3e4f)}}, {"sin", {-1}}},
       {{"gelu", {0}, {text_attr("approximate", "tanh")}}, {"relu", {-1}}, {"maximum", {-1, 1}}, {"minimum", {-1, 0}}},
       {{"swiglu", {0, 1}}, {"sub", {-1, 0}}, {"div", {-1, 1}}},
       {{"geglu", {0, 1}, {text_attr("approximate", "tanh")}}, {"add", {-1, 0}}}};
