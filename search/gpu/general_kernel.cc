@@ -6,6 +6,7 @@
 #include <set>
 
 #include "ir/analysis/analysis.h"
+#include "ir/analysis/dependence.h"
 #include "ir/core/names.h"
 #include "search/gpu/decoded_weight.h"
 #include "search/gpu/packed_constants.h"
@@ -282,6 +283,22 @@ bool is_empty(const Buffer& b) {
   return std::any_of(b.dims.begin(), b.dims.end(), [](const Expr& d) { return is_const_int(d, 0); });
 }
 
+bool never_runs(const Stmt& nest) {
+  for (const Stmt* s = &nest; s->kind == Stmt::Kind::scope; s = &s->body[0]) {
+    if (is_const_int(s->extent, 0)) return true;
+    if (s->body.size() != 1) break;
+  }
+  return false;
+}
+
+// Attention without sequences, whose results are cleared all the same.
+void drop_what_never_runs(Kernel& k) {
+  std::erase_if(k.body, never_runs);
+  std::erase_if(k.buffers, [&](const Buffer& b) {
+    return !is_param(b.place) && collect_accesses(k.body, {}, &b.name).empty();
+  });
+}
+
 // Results without elements, each of a nest that never runs.
 void store_nothing(Kernel& k) {
   k.body.clear();
@@ -309,6 +326,7 @@ GeneralKernel general_kernel(const Kernel& naive) {
     store_nothing(out.kernel);
     return out;
   }
+  drop_what_never_runs(out.kernel);
   for_each_stmt(out.kernel.body, [](Stmt& s) {
     if (s.kind == Stmt::Kind::scope) s.extent = bounded(s.extent);
   });
