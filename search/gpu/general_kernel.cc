@@ -175,9 +175,10 @@ class Generaliser {
 
   // The load of an offset in the index of a row of its group: offsets may be as large as there are rows.
   const Expr* begins(const Expr& i, int n) const {
-    if (counts_keys(out_.kernel) || i->op != Op::k_add || i->args[1]->op != Op::k_iter) return nullptr;
-    const Expr* offsets = chosen(i->args[0]);
-    if (offsets == nullptr) return nullptr;
+    if (counts_keys(out_.kernel) || i->op != Op::k_add) return nullptr;
+    const size_t row = i->args[1]->op == Op::k_iter ? 1 : 0;
+    const Expr* offsets = chosen(i->args[1 - row]);
+    if (offsets == nullptr || i->args[row]->op != Op::k_iter) return nullptr;
     const ValueRange& values = out_.kernel.find_buffer((*offsets)->name)->values;
     return is_const_int(values.lo, 0) && equal(simplify(values.hi), simplify(sizes_.size(n))) ? offsets : nullptr;
   }

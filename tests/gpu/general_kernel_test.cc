@@ -58,12 +58,12 @@ TEST(GeneralKernel, OffsetsEndWhereTheirRowsDo) {
   EXPECT_EQ(general("kernel g(a: f32[7, 5] in, offsets: i32[9] in values 0..7, y: f32[7, 5] out)\n"
                     "  for zm < 7:\n    for zn < 5:\n      y[zm, zn] = 0.0\n"
                     "  for t < 8:\n    for m < i64(offsets[t + 1]) - i64(offsets[t]):\n      for n < 5:\n"
-                    "        y[i64(offsets[t]) + m, n] = a[i64(offsets[t]) + m, n]\n"),
+                    "        y[m + i64(offsets[t]), n] = a[i64(offsets[t]) + m, n]\n"),
             "kernel g(a: f32[D0, D1] in, offsets: i32[9] in values 0..D0, y: f32[D0, D1] out) where D0 in "
             "0..1099511627776, D1 in 1..1099511627776\n"
             "  for zm < D0:\n    for zn < D1:\n      y[zm, zn] = 0.0\n"
             "  for t < 8:\n    for m < i64(offsets[t + 1]) - i64(offsets[t]):\n      for n < D1:\n"
-            "        y[i64(offsets[t]) + m, n] = a[i64(offsets[t]) + m, n]\n");
+            "        y[m + i64(offsets[t]), n] = a[i64(offsets[t]) + m, n]\n");
 }
 
 // An index that is computed with an integer needs to know how large that is.
