@@ -39,8 +39,9 @@ Result<ScopeSite> find_unmarked(Kernel& kernel, const std::string& iter) {
 Status apply_unroll_scope(TransformResult& result, const Move& move, const TransformParams&) {
   LATHE_ASSIGN(const ScopeSite site, find_unmarked(result.kernel, move.args[0]));
   Stmt& scope = site.scope();
-  const int64_t most = interval(scope.extent, ranges_at(result.kernel, site.outer)).hi;
-  if (most > (is_const_int(scope.extent) ? kMaxUnroll : kMaxUnrollVariants)) {
+  const Ranges ranges = ranges_at(result.kernel, site.outer);
+  const int64_t most = is_const_int(scope.extent) ? kMaxUnroll : kMaxUnrollVariants;
+  if (interval(scope.extent, ranges).hi > most && !proves_le(scope.extent, Expr(most), ranges)) {
     return invalid("expected a constant extent, or one of at most {}, got {}", kMaxUnrollVariants, print_extent(scope));
   }
   scope.mark = Mark::unroll;

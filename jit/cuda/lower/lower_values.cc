@@ -403,7 +403,9 @@ Result<DeviceOperand> DeviceLowering::expression(const Expr& e, List& to) {
   for (const Expr& a : e->args) {
     const bool count = shifts && operands.size() == 1;  // an index
     if (is_index(a) && !count) return unsupported("{} has no function on a device", print(e));
-    LATHE_ASSIGN(const DeviceOperand operand, count ? index_value(a, DType::i32, to) : expression(a, to));
+    Result<Expr> number = count ? taken(a, to) : Result<Expr>(a);
+    if (!number.ok()) return number.status();
+    LATHE_ASSIGN(const DeviceOperand operand, count ? index_value(*number, DType::i32, to) : expression(a, to));
     lanes = std::max(lanes, lanes_of(operand));
     operands.push_back(operand);
     kinds += kind_of(operand);

@@ -1,6 +1,11 @@
 // See device_schedules.h.
 #include "search/gpu/choice/device_schedules.h"
 
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "ir/core/names.h"
 #include "search/gpu/attention/attention_schedule.h"
 #include "search/gpu/attention/attention_tiles.h"
 #include "search/gpu/attention/tensor_attention.h"
@@ -66,6 +71,17 @@ constexpr MakeSchedule kSchedules[] = {decoded_tensor,
                                        anywhere<scan_schedule>,
                                        anywhere<thread_schedule>};
 
+// Which operator it is and of which types: moves and scopes say nothing to who asked for it.
+ir::Status not_served(const ir::Kernel& kernel) {
+  std::vector<std::string> types;
+  for (const ir::Buffer& b : kernel.buffers) {
+    const std::string name = ir::dtype_name(ir::given_type(b));
+    if (ir::is_param(b.place) && std::find(types.begin(), types.end(), name) == types.end()) types.push_back(name);
+  }
+  return ir::unsupported("{} of {} has no Schedule for a GPU in this form: docs/gpu.md says what a device serves",
+                         kernel.name, fmt::join(types, ", "));
+}
+
 }  // namespace
 
 ir::Result<Scheduled> device_schedule(const GeneralKernel& general, const ir::SymbolValues& sizes,
@@ -82,15 +98,14 @@ ir::Result<Scheduled> device_schedule(const GeneralKernel& general, const ir::Sy
       if (made.ok()) return made;
     }
     LATHE_ASSIGN(const std::vector<int64_t> parts, key_parts(general, sizes, target));
-    return first_made(parts, [&](int64_t part) { return attention_schedule(general, part); });
+    ir::Result<Scheduled> made = first_made(parts, [&](int64_t part) { return attention_schedule(general, part); });
+    return made.ok() ? std::move(made) : not_served(general.kernel);
   }
-  ir::Status why;
   for (const MakeSchedule make : kSchedules) {
     ir::Result<Scheduled> made = make(general, sizes, target);
     if (made.ok()) return made;
-    if (make != anywhere<thread_schedule>) why = made.status();
   }
-  return ir::unsupported("no Schedule for a GPU: {}", why.message());
+  return not_served(general.kernel);
 }
 
 ir::Kernel kernel_of_schedule(const GeneralKernel& general, const Schedule& schedule) {

@@ -66,6 +66,7 @@ std::string host_prelude() {
       ;
   out +=
 #include "tests/gpu/fakes/host_groups.inc"
+#include "jit/cuda/device_sines.inc"
       ;
   for (int columns = 8; columns <= 256; columns += 8) {
     const std::string n = std::to_string(columns);
