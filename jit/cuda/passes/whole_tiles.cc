@@ -75,8 +75,9 @@ class Asking {
 
   void loops(List& l) {
     for (DeviceStmt& s : l) {
-      const bool steps =
-          s.kind == Kind::loop && s.unrolled == 0 && has(s.body, Kind::barrier) && !multiplies_in_groups(s.body);
+      // What is left behind whole steps is no step.
+      const bool steps = s.kind == Kind::loop && s.unrolled == 0 && s.integer->op != ir::Op::k_mod &&
+                         has(s.body, Kind::barrier) && !multiplies_in_groups(s.body);
       if (steps) {
         loop(s);
         continue;
