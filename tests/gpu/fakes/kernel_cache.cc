@@ -71,7 +71,8 @@ KernelCache::KernelCache(std::string folder, const std::string& maker) {
   if (fs::create_directory(own, error)) {
     std::vector<std::pair<fs::file_time_type, fs::path>> others;
     for (const auto& entry : fs::directory_iterator(folder, error)) {
-      if (entry.path() != own) others.emplace_back(fs::last_write_time(entry.path() / (kMaker + 1), error), entry.path());
+      if (entry.path() != own)
+        others.emplace_back(fs::last_write_time(entry.path() / (kMaker + 1), error), entry.path());
     }
     std::sort(others.begin(), others.end());
     if (!others.empty()) others.pop_back();

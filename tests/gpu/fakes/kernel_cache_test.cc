@@ -98,7 +98,8 @@ TEST(KernelCache, OfOtherMakersLeavesTheLast) {
       std::ifstream in(f, std::ios::binary);
       const std::string bytes(std::istreambuf_iterator<char>(in), {});
       const fs::path maker = f.parent_path() / "maker";
-      if (bytes.find(code) != std::string::npos) fs::last_write_time(maker, fs::last_write_time(maker) - std::chrono::hours(hours));
+      if (bytes.find(code) != std::string::npos)
+        fs::last_write_time(maker, fs::last_write_time(maker) - std::chrono::hours(hours));
     }
   };
   made_by("first").keep("a", {"", "of first"});
