@@ -53,7 +53,7 @@ class CountedKernels : public WithNvrtc<Test> {
     opcode_failures_ += !as_predicted;
   }
   int kernels() const { return kernels_; }
-  int forms() const { return forms_; }  // that were asked for, in turn or not
+  int asked() const { return forms_; }  // forms, in turn or not
   void TearDown() override {
     Test::RecordProperty("kernels", kernels_);
     Test::RecordProperty("spills", spills_);

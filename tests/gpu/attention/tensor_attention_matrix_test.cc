@@ -31,13 +31,13 @@ class TensorAttentionMatrix : public CountedKernels<testing::TestWithParam<const
   void expect_compiled(const std::vector<Form>& forms) {
     for (const Form& f : forms)
       compile(kernel_of(attention_text(f.text)), f.tile, f.text.depth, f.text.columns, false, false);
-    EXPECT_GE(forms(), 5);
+    EXPECT_GE(asked(), 5);
     EXPECT_GE(kernels(), 1);
   }
   void expect_compiled(const std::vector<OpForm>& forms) {
     for (const OpForm& f : forms)
       compile(kernel_of_op(f.op), f.tile, f.op.depth, f.op.columns, f.op.bytes, f.op.ragged());
-    EXPECT_GE(forms(), 5);
+    EXPECT_GE(asked(), 5);
     EXPECT_GE(kernels(), 1);
   }
 

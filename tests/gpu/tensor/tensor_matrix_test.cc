@@ -63,7 +63,7 @@ TEST_P(TensorMatrix, CompilesAsPredicted) {
       expect_predicted(wrong.empty(), wrong + "\n" + what);
     }
   }
-  EXPECT_GE(forms(), 12);
+  EXPECT_GE(asked(), 12);
   EXPECT_GE(kernels(), 1);
   EXPECT_GE(shared, 1);
   EXPECT_GE(staged, 4);
