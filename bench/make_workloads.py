@@ -297,20 +297,18 @@ def limits_of_experts():
 
 
 def limits_of_quantised_experts():
-    """The same with weights of few bits, rows sorted by expert; then a token's eight experts of 128, which it names."""
+    """The same with weights of few bits; eight rows, one each, are those of a token's experts."""
     lines = []
-    for kind, block, size, shapes in (("q4_0", 32, 18, [(8, 2048, 2048)]), ("q4_k", 256, 144, [(4, 2048, 2048), (8, 2048, 2048), (16, 2048, 2048), (1, 768, 2048)])):
+    allowed = ["reassociate", "contract", "quantised_activations"]
+    for kind, block, size, shapes in (("q4_0", 32, 18, [(8, 2048, 2048)]), ("q4_k", 256, 144, [(1, 768, 2048)] + [(m, 2048, 2048) for m in (4, 8, 16)])):
         for m, n, k in shapes:
-            allowed = ["reassociate", "contract", "quantised_activations"]
-            by_id = m == 1
-            many = Line(f"{'experts' if by_id else 'grouped'}_{kind}_8x{m}x{n}x{k}", allowed=allowed)
-            count, row = (128 if by_id else 8), k // block * size
-            operands = [many.tensor("a", [1, 1, k] if by_id else [8 * m, k]), many.tensor("w", [count, n, row], const=True, dtype="u8"),
-                        many.tensor("ids", [1, 8], dtype="i32") if by_id else many.tensor("offsets", [count + 1], dtype="i32")]
-            many.node("quantized_expert_matmul" if by_id else "quantized_grouped_matmul", operands, "y", format=kind)
+            row = k // block * size
+            grouped = Line(f"grouped_{kind}_8x{m}x{n}x{k}", allowed=allowed)
+            operands = [grouped.tensor("a", [8 * m, k]), grouped.tensor("w", [8, n, row], const=True, dtype="u8"), grouped.tensor("offsets", [9], dtype="i32")]
+            grouped.node("quantized_grouped_matmul", operands, "y", format=kind)
             single = Line(f"single_{kind}_{m}x{n}x{k}", allowed=allowed)
             single.node("quantized_matmul", [single.tensor("a", [m, k]), single.tensor("w", [n, row], const=True, dtype="u8")], "y", format=kind)
-            lines += [many, single]
+            lines += [grouped, single]
     return lines
 
 
