@@ -1,6 +1,8 @@
 // See device_schedules.h.
 #include "search/gpu/choice/device_schedules.h"
 
+#include <algorithm>
+
 #include "search/gpu/attention/attention_schedule.h"
 #include "search/gpu/attention/attention_tiles.h"
 #include "search/gpu/attention/tensor_attention.h"
@@ -59,6 +61,14 @@ constexpr MakeSchedule kSchedules[] = {decoded_tensor,
                                        anywhere<scan_schedule>,
                                        anywhere<thread_schedule>};
 
+// Weights of few bits, of which integers choose: a product whose rows name theirs.
+bool chooses_decoded(const ir::Kernel& kernel) {
+  bool rows = false;
+  ir::for_each_stmt(kernel.body, [&](const ir::Stmt& s) { rows |= s.role == "m"; });
+  return kernel.family == "quantised" && rows &&
+         std::any_of(kernel.buffers.begin(), kernel.buffers.end(), [](const ir::Buffer& b) { return bool(b.values); });
+}
+
 }  // namespace
 
 ir::Result<Scheduled> device_schedule(const GeneralKernel& general, const ir::SymbolValues& sizes,
@@ -72,6 +82,9 @@ ir::Result<Scheduled> device_schedule(const GeneralKernel& general, const ir::Sy
     LATHE_ASSIGN(const std::vector<int64_t> parts, key_parts(general, sizes, target));
     return attention_schedule(general, parts.front());
   }
+  if (chooses_decoded(general.kernel))
+    return ir::unsupported("{}: weights of few bits that integers choose are served on the CPU alone",
+                           general.kernel.name);
   ir::Status why;
   for (const MakeSchedule make : kSchedules) {
     ir::Result<Scheduled> made = make(general, sizes, target);
