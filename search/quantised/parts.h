@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "search/sketches/chosen_rows.h"
+#include "search/sketches/matmul_parts.h"
 
 namespace lathe::search {
 

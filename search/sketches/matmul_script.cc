@@ -2,7 +2,6 @@
 #include <algorithm>
 
 #include "ir/analysis/analysis.h"
-#include "search/sketches/chosen_rows.h"
 #include "search/sketches/generic_rules.h"
 #include "search/sketches/matmul_sketch.h"
 

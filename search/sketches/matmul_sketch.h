@@ -68,7 +68,7 @@ class MatmulSketch {
   bool in_place() const { return panels_ == Panels::in_place; }
   bool rows_apart() const;              // those of a B that lies row-major, by a page at least
   int64_t columns_of_a_thread() const;  // in whole panels, 0: too few
-  bool shares_panels() const;           // of experts: chosen_rows.h
+  bool shares_panels() const;           // of experts: matmul_parts.h
   bool functions() const { return epilogue_ >= kFunctionRegisters; }
   bool may_join() const;
   bool sums_along_depth(const Setting& k) const { return k.depth_sums != 0 && dots_.columns != 0; }

@@ -3,7 +3,6 @@
 
 #include "ir/analysis/analysis.h"
 #include "search/cut/leaf_builder.h"
-#include "search/sketches/chosen_rows.h"
 #include "search/sketches/matmul_sketch.h"
 
 namespace lathe::search {
