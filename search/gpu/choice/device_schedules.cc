@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "ir/analysis/analysis.h"
 #include "search/gpu/attention/attention_schedule.h"
 #include "search/gpu/attention/attention_tiles.h"
 #include "search/gpu/attention/tensor_attention.h"
@@ -61,11 +62,14 @@ constexpr MakeSchedule kSchedules[] = {decoded_tensor,
                                        anywhere<scan_schedule>,
                                        anywhere<thread_schedule>};
 
-// Weights of few bits, of which integers choose: a product whose rows name theirs.
+// Products by what is decoded from several fields, of weights that integers choose.
 bool chooses_decoded(const ir::Kernel& kernel) {
-  bool rows = false;
-  ir::for_each_stmt(kernel.body, [&](const ir::Stmt& s) { rows |= s.role == "m"; });
-  return kernel.family == "quantised" && rows &&
+  bool decodes = false;
+  ir::for_each_stmt(kernel.body, [&](const ir::Stmt& k) {
+    if (k.role != "k" || k.body.empty() || !k.body[0].value || k.body[0].value->op != ir::Op::k_mul) return;
+    for (const ir::Expr& factor : k.body[0].value->args) decodes |= ir::unwidened(factor)->op != ir::Op::k_load;
+  });
+  return decodes &&
          std::any_of(kernel.buffers.begin(), kernel.buffers.end(), [](const ir::Buffer& b) { return bool(b.values); });
 }
 
