@@ -66,8 +66,10 @@ constexpr MakeSchedule kSchedules[] = {decoded_tensor,
 bool chooses_decoded(const ir::Kernel& kernel) {
   bool decodes = false;
   ir::for_each_stmt(kernel.body, [&](const ir::Stmt& k) {
-    if (k.role != "k" || k.body.empty() || !k.body[0].value || k.body[0].value->op != ir::Op::k_mul) return;
-    for (const ir::Expr& factor : k.body[0].value->args) decodes |= ir::unwidened(factor)->op != ir::Op::k_load;
+    if (k.role != "k" || k.body.empty() || k.body[0].op != ir::AssignOp::add) return;
+    const ir::Expr& term = k.body[0].value;
+    if (!term || term->op != ir::Op::k_mul) return;
+    for (const ir::Expr& factor : term->args) decodes |= ir::unwidened(factor)->op != ir::Op::k_load;
   });
   return decodes &&
          std::any_of(kernel.buffers.begin(), kernel.buffers.end(), [](const ir::Buffer& b) { return bool(b.values); });
