@@ -8,7 +8,7 @@
 #include "ops/quant_formats.h"
 #include "ops/samples.h"
 #include "runtime/compile/compiler.h"
-#include "tests/common/machines.h"
+#include "tests/common/generators.h"
 
 namespace lathe::runtime {
 namespace {
