@@ -32,18 +32,19 @@ const std::vector<QuantFormat>& quant_formats();
 const QuantFormat* find_quant_format(std::string_view name);
 std::string quant_format_names();
 
-// One weight matrix in a format.
+// One weight matrix in a format, or several to choose from.
 struct QuantWeight {
   const QuantFormat* format = nullptr;
   DimDesc n;
   int64_t k = 0, group = 0;
   bool packed = false;  // read as products want it
+  int64_t count = 0;    // matrices: the first dimension of each operand; 0: one, and no such dimension
   const ir::Kernel& kernel() const { return packed && !format->packed.body.empty() ? format->packed : format->meaning; }
 };
-// From the operands that hold it. k: 0 where they have to tell. INVALID names an operand, a dimension and what was
-// expected.
+// From the operands that hold it. k: 0 where they have to tell. many: their first dimension counts matrices. INVALID
+// names an operand, a dimension and what was expected.
 ir::Result<QuantWeight> quant_weight(const QuantFormat& format, int64_t k, int64_t group,
-                                     const std::vector<const TensorDesc*>& operands);
+                                     const std::vector<const TensorDesc*>& operands, bool many = false);
 
 // A field as a Kernel's parameter.
 struct QuantField {
@@ -54,8 +55,9 @@ struct QuantField {
 };
 std::vector<QuantField> quant_fields(const QuantWeight& weight, const std::vector<const TensorDesc*>& operands);
 
-// Weight [n, k] as f32, of the fields under these names.
+// Weight [n, k] as f32, of the fields under these names; `matrix` is the number of one of several.
 ir::Expr quant_value(const QuantWeight& weight, const std::vector<QuantField>& fields,
-                     const std::vector<std::string>& names, const ir::Expr& n, const ir::Expr& k);
+                     const std::vector<std::string>& names, const ir::Expr& n, const ir::Expr& k,
+                     const ir::Expr& matrix = {});
 
 }  // namespace lathe::ops

@@ -59,7 +59,7 @@ class DotsSketch {
         t_(target),
         p_(quantised_parts(problem.kernel)),
         g_(groups_of(p_, Ranges(problem.kernel))),
-        m_(extent_at(p_.m->extent, problem)),
+        m_(rows_of_product(p_, problem)),
         n_(extent_at(p_.n->extent, problem)),
         k_(p_.k->extent->ival),
         bytes_(field_bytes(p_, problem)),
@@ -191,7 +191,7 @@ const std::vector<KnobRow<DotsSketch>>& DotsSketch::table() {
        &Setting::prefetch, -1, kAnySize, true,
        [](S s) {
          Values v = {0, 2048, 4096, 6144, 8192, 16384};
-         if (s.m_ > 1) v.insert(v.begin(), -1);
+         if (s.m_ > 1 && !has_groups(*s.p_.m)) v.insert(v.begin(), -1);
          return v;
        }},
       {"start", "ps",
@@ -212,6 +212,7 @@ Status DotsSketch::accepts(const Setting& k) const {
   if (k.streams > 1 && !proves_divisible(p_.n->extent, k.panel_columns * k.streams, Ranges(problem_.kernel)))
     return unsupported("st {}: {} columns are not whole panels side by side", k.streams, n_);
   if (k.prefetch == -1 && m_ <= k.tile_rows) return unsupported("pf next: a single tile has nothing to share it with");
+  if (k.prefetch == -1 && has_groups(*p_.m)) return unsupported("pf next: how many tiles share it is read in the call");
   // What makes the weights of a group needs some more beside its sums than what has one group only.
   const int64_t of_group = g_.group == k_ ? 0 : std::max(kGroupRegisters, block_registers(k, in_parts(k)));
   // A constant that AVX-512 repeats from memory takes a register without it.
@@ -279,7 +280,7 @@ std::optional<DotsSketch::Setting> DotsSketch::standard() const {
                                                 {&Setting::streams, values_of(*this, &Setting::streams)},
                                                 {&Setting::scale, scales()}};
   const bool few_fields = std::ssize(p_.fields) <= (t_.prefetches_alone ? kFewFieldsAlone : kFewFields);
-  const bool shares = problem_.cold && few_fields && m_ >= kNextRows;
+  const bool shares = problem_.cold && few_fields && m_ >= kNextRows && !has_groups(*p_.m);
   std::vector<int64_t> prefetches;
   const bool one_field = byte_fields() == 1 && (g_.group < k_ || t_.prefetches_alone);
   if (!shares || m_ == kNextRows || one_field) prefetches.push_back(0);
@@ -321,6 +322,7 @@ Status DotsSketch::write(Script& s, const Setting& k) const {
   s.move("quantize_activations {} group={} scale={}{} as kg", p_.k->iter, g_.group, scale(k), sums);
   write_activation_rows(
       s, {.lanes = t_.lanes, .depth = k_, .scale = scale(k), .group = g_.group, .parallel = k.parallel != 0});
+  write_prologues(s, p_.clears, problem_, t_.lanes);
   write_tiles(s, k);
   return {};
 }
@@ -331,14 +333,13 @@ void DotsSketch::write_tiles(Script& s, const Setting& k) const {
   const std::string integers = find_scope(s.kernel(), "kg")->body[0].target;
   const std::string sums_of_part = in_parts(k) ? find_scope(s.kernel(), "kg_s")->body[0].target : "";
   std::string part;
-  const std::vector<const Stmt*> batches = scopes_with_role(problem_.kernel, "batch");
-  const std::string outermost = batches.empty() ? "n0" : batches.front()->iter;
   const int64_t columns = k.panel_columns * k.streams;
   const char* tail = tail_of(p_.n->extent, columns, problem_.kernel);
   s.move("tile_scope {} {} tail={} as m0,m1", m, k.tile_rows, tail_of(p_.m->extent, k.tile_rows, problem_.kernel));
   s.move("tile_scope {} {} tail={} as n0,n1", n, columns, tail);
   s.move("swap_scopes m1 n0");
   s.move("swap_scopes m0 n0");
+  const std::string outermost = outermost_scope(s, p_, problem_);
   // Start, groups, end; in each group its start, sums and end.
   const auto split = [&](const std::string& from, const std::string& to) {
     for (const char* scope : {"n", "m"}) s.move("split_scope {}{} after=0 as {}{}", scope, from, scope, to);
