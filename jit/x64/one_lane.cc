@@ -115,7 +115,8 @@ class Facts {
   }
   // Takes back that no more than the first lane is read.
   void read(const Inst& i) {
-    const bool lane = (i.op == LeafOp::k_store_lane0 && i.type == MemType::b32) || (lane_by_lane(i.op) && out_.of_result(i) != Lanes::all) ||
+    const bool lane = (i.op == LeafOp::k_store_lane0 && i.type == MemType::b32) ||
+                      (lane_by_lane(i.op) && out_.of_result(i) != Lanes::all) ||
                       (compares(i.op) && out_.masks[static_cast<size_t>(i.dst)] != 0);
     if (lane) return;
     for (int s = 0; s < leaf_op_sources(i.op); ++s) {

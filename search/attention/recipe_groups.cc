@@ -132,12 +132,12 @@ class GroupsSketch {
   static constexpr int64_t kQueryRegisters = 16, kRowSums = 8;  // of keys that are read row by row
   static constexpr int64_t kBlockBytes = 4096;  // of keys: what is done with them fits into the reorder window
   static constexpr int64_t kAhead = 4096;       // bytes
-  // Of pages in the caches, of all heads: on Zen 4 .99 of the time without it where they have 16 keys, .97 where 32.
-  static constexpr int64_t kAheadInPage = 1024;
   static constexpr int64_t kNextHead = -1;      // instead of bytes
   static constexpr int64_t kKeysOfPart = 512;   // they outweigh the call and what is merged
   static constexpr int64_t kFewestTasks = 2;    // a thread
   static constexpr int64_t kMostUneven = 8;     // groups a thread, which one more or less makes no matter
+  // Of pages in the caches, of all heads: on Zen 4 .99 of the time without it where they have 16 keys, .97 where 32.
+  static constexpr int64_t kAheadInPage = 1024;
   // Whether keys that come from memory are read best one after another, as the hardware reads ahead by itself.
   bool in_order() const {
     return problem_.cold && !t_.slow_memory() && heads_ > 1 && page_ == 0 &&
@@ -198,9 +198,9 @@ class GroupsSketch {
         bytes_of_head(load_of_keys(p_), p_.depth->extent) + bytes_of_head(load_of_values(p_), p_.columns->extent);
     return 2 * head <= t_.l2_bytes;
   }
-  // Keys of few bytes each, which are prefetched to the second cache where prefetches go there: of the next head, too. On
-  // Zen 4 four heads of queries to one of keys take .79 of the time of prefetches 4 KB ahead to the first cache with 16
-  // bits, .95 to 1.0 with 8. Floats gain nothing there, and lose where each head has its own (1.13).
+  // Keys of few bytes each, which are prefetched to the second cache where prefetches go there: of the next head, too.
+  // On Zen 4 four heads of queries to one of keys take .79 of the time of prefetches 4 KB ahead to the first cache with
+  // 16 bits, .95 to 1.0 with 8. Floats gain nothing there, and lose where each head has its own (1.13).
   bool narrow() const { return ir::dtype_bytes(read_where_it_is(load_of_keys(p_))->type) <= 2; }
   template <class... A>
   void fetch(Script& s, fmt::format_string<A...> format, A&&... args) const {
