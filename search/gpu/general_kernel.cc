@@ -301,9 +301,8 @@ bool never_runs(const Stmt& nest) {
 // Attention without sequences, whose results are cleared all the same.
 void drop_what_never_runs(Kernel& k) {
   std::erase_if(k.body, never_runs);
-  std::erase_if(k.buffers, [&](const Buffer& b) {
-    return !is_param(b.place) && collect_accesses(k.body, {}, &b.name).empty();
-  });
+  std::erase_if(k.buffers,
+                [&](const Buffer& b) { return !is_param(b.place) && collect_accesses(k.body, {}, &b.name).empty(); });
 }
 
 // Results without elements, each of a nest that never runs.

@@ -43,7 +43,7 @@ std::string named_by(const Kernel& kernel, const std::string& kept, const Expr& 
   }
   const LastNames names{named, start.target, kept, nest.iter, behind.iter};
   return print(std::vector<Stmt>{last_nest(names, count, integers->type)}) == print(std::vector<Stmt>{nest}) ? named
-                                                                                                           : "";
+                                                                                                             : "";
 }
 
 // Whether one of the scopes runs only where e < 0 is not so.

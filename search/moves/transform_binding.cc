@@ -7,8 +7,8 @@
 #include "ir/analysis/intrinsics.h"
 #include "ir/core/names.h"
 #include "search/moves/footprint.h"
-#include "search/moves/legality.h"
 #include "search/moves/last_rows.h"
+#include "search/moves/legality.h"
 #include "search/moves/transform_rows.h"
 #include "search/moves/transform_util.h"
 

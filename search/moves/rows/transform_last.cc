@@ -2,8 +2,8 @@
 #include <algorithm>
 
 #include "ir/core/names.h"
-#include "search/moves/legality.h"
 #include "search/moves/last_rows.h"
+#include "search/moves/legality.h"
 #include "search/moves/transform_rows.h"
 #include "search/moves/transform_util.h"
 
@@ -30,9 +30,8 @@ std::string integers_of(const Kernel& kernel, const std::vector<Access>& accesse
 // Whether it is the same in all iterations of t in which named[t] is.
 bool follows_integer(const Kernel& kernel, const Expr& e, const std::string& t, const std::string& named) {
   bool written = false;
-  for_each_node(e, [&](const ExprNode& n) {
-    written |= n.op == Op::k_load && !is_input(kernel.find_buffer(n.name)->place);
-  });
+  for_each_node(
+      e, [&](const ExprNode& n) { written |= n.op == Op::k_load && !is_input(kernel.find_buffer(n.name)->place); });
   const Expr rest = rewrite(e, [&](const Expr& n) -> Expr {
     const bool own = n->op == Op::k_load && n->name == named && equal(n->args[0], iter(t));
     return own ? const_int(0, n->type) : Expr();

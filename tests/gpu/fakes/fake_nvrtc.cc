@@ -65,8 +65,8 @@ std::string host_prelude() {
 #include "tests/gpu/fakes/host_prelude_integers.inc"
       ;
   out +=
-#include "tests/gpu/fakes/host_groups.inc"
 #include "jit/cuda/device_sines.inc"
+#include "tests/gpu/fakes/host_groups.inc"
       ;
   for (int columns = 8; columns <= 256; columns += 8) {
     const std::string n = std::to_string(columns);

@@ -59,8 +59,8 @@ void expect_both_as_interpreted(const std::string& text, double bound) {
     const auto again = search::replay_on_device(general, made->schedule);
     ASSERT_TRUE(again.ok()) << again.status().to_string();
     EXPECT_EQ(print(again->kernel), print(made->kernel));
-    for (const auto& [tokens, room, heads] : {std::array<int64_t, 3>{0, 3, 1}, {1, 1, 1}, {3, 0, 2}, {7, 4, 5},
-                                              {33, 40, 3}, {41, 6, 2}}) {
+    for (const auto& [tokens, room, heads] :
+         {std::array<int64_t, 3>{0, 3, 1}, {1, 1, 1}, {3, 0, 2}, {7, 4, 5}, {33, 40, 3}, {41, 6, 2}}) {
       const ir::SymbolValues sizes = {{"T", tokens}, {"P", room}, {"H", heads}};
       expect_as_interpreted(made->kernel, sizes_of(general, sizes), bound);
       if (tokens < 30) expect_values_kept(naive, general, made, sizes, 0.01);

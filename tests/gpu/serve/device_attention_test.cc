@@ -304,9 +304,8 @@ TEST(DeviceAttention, KnownSizes) {
   for (const int64_t most : {8, 16, 40}) {
     for (const int64_t depth : {8, 40, 64}) {
       const lathe_dim s = range("S", 1, most), t = range("T", 1, most), d = fixed(depth);
-      const auto graph =
-          single_graph(ctx.get(), "attention", {{{fixed(4), s, d}}, {{fixed(2), t, d}}, {{fixed(2), t, d}}},
-                       {flag("causal")});
+      const auto graph = single_graph(ctx.get(), "attention",
+                                      {{{fixed(4), s, d}}, {{fixed(2), t, d}}, {{fixed(2), t, d}}}, {flag("causal")});
       const auto kernel = served_on_device(ctx.get(), graph.get());
       ASSERT_NE(kernel, nullptr) << most << " keys of depth " << depth;
       for (const auto& [queries, keys] : {std::pair<int64_t, int64_t>{1, 1}, {most, most}, {3, 7}, {1, most}})

@@ -43,9 +43,8 @@ TEST_F(DeviceIntegerProducts, WithWhatFollows) {
     const Owned<lathe_graph> graph(g);
     const std::vector<lathe_dim> rows = {range("M", 0, 5000), fixed(kTerms)}, weight = {fixed(kTerms), fixed(kColumns)},
                                  one = {fixed(1)}, each = {fixed(kColumns)};
-    const lathe_tensor_desc descs[] = {
-        desc("a", rows, 0, a), desc("b", weight, LATHE_TENSOR_CONST, LATHE_DTYPE_I8), desc("za", one, 0, a),
-        desc("zb", each, 0, LATHE_DTYPE_I8), desc("s", each)};
+    const lathe_tensor_desc descs[] = {desc("a", rows, 0, a), desc("b", weight, LATHE_TENSOR_CONST, LATHE_DTYPE_I8),
+                                       desc("za", one, 0, a), desc("zb", each, 0, LATHE_DTYPE_I8), desc("s", each)};
     int32_t in[5], sum = -1, number = -1, out = -1;
     for (size_t i = 0; i < 5; ++i)
       ASSERT_EQ(lathe_graph_tensor(g, &descs[i], &in[i], &e), LATHE_STATUS_OK) << e.message;
