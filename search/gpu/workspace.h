@@ -1,6 +1,6 @@
-// How much of the caller's memory a Schedule may take for what its launches hand each other. A Schedule is chosen for the
-// hinted sizes but serves all sizes of its Kernel, with as many parts for each result there; a host keeps workspace for
-// the largest call.
+// How much of the caller's memory a Schedule may take for what its launches hand each other. A Schedule is chosen for
+// the hinted sizes but serves all sizes of its Kernel, with as many parts for each result there; a host keeps workspace
+// for the largest call.
 #pragma once
 #include <cstdint>
 

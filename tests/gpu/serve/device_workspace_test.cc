@@ -1,5 +1,6 @@
 // How much workspace the defaults for GPUs take: those of models' layers and of a batch of unequal sequences, over the
-// ranges of their hints and over all sizes; and a kernel whose hinted range has a Schedule that the others may not have.
+// ranges of their hints and over all sizes; and a kernel whose hinted range has a Schedule that the others may not
+// have.
 #include <gtest/gtest.h>
 
 #include "runtime/cuda/device_stage.h"
