@@ -191,7 +191,7 @@ const std::vector<KnobRow<DotsSketch>>& DotsSketch::table() {
        &Setting::prefetch, -1, kAnySize, true,
        [](S s) {
          Values v = {0, 2048, 4096, 6144, 8192, 16384};
-         if (s.m_ > 1 && !has_groups(*s.p_.m)) v.insert(v.begin(), -1);
+         if (s.m_ > 1) v.insert(v.begin(), -1);
          return v;
        }},
       {"start", "ps",
@@ -212,7 +212,6 @@ Status DotsSketch::accepts(const Setting& k) const {
   if (k.streams > 1 && !proves_divisible(p_.n->extent, k.panel_columns * k.streams, Ranges(problem_.kernel)))
     return unsupported("st {}: {} columns are not whole panels side by side", k.streams, n_);
   if (k.prefetch == -1 && m_ <= k.tile_rows) return unsupported("pf next: a single tile has nothing to share it with");
-  if (k.prefetch == -1 && has_groups(*p_.m)) return unsupported("pf next: how many tiles share it is read in the call");
   // What makes the weights of a group needs some more beside its sums than what has one group only.
   const int64_t of_group = g_.group == k_ ? 0 : std::max(kGroupRegisters, block_registers(k, in_parts(k)));
   // A constant that AVX-512 repeats from memory takes a register without it.
@@ -280,7 +279,7 @@ std::optional<DotsSketch::Setting> DotsSketch::standard() const {
                                                 {&Setting::streams, values_of(*this, &Setting::streams)},
                                                 {&Setting::scale, scales()}};
   const bool few_fields = std::ssize(p_.fields) <= (t_.prefetches_alone ? kFewFieldsAlone : kFewFields);
-  const bool shares = problem_.cold && few_fields && m_ >= kNextRows && !has_groups(*p_.m);
+  const bool shares = problem_.cold && few_fields && m_ >= kNextRows;
   std::vector<int64_t> prefetches;
   const bool one_field = byte_fields() == 1 && (g_.group < k_ || t_.prefetches_alone);
   if (!shares || m_ == kNextRows || one_field) prefetches.push_back(0);

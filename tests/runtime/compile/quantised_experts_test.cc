@@ -22,7 +22,7 @@ void check_defaults(const ops::OpRow& row, const ir::Target& t, uint32_t allowed
     SCOPED_TRACE(fmt::format("{} {} {} threads", row.name, format.name, threads));
     const auto sample =
         ops::sample_graph(row, 0, static_cast<int>(2 * f),
-                          {ops::symbol_dim("S", 0, 64, {{16, 1}}), {ops::fixed_dim(70), ops::fixed_dim(8)}});
+                          {ops::symbol_dim("S", 0, 64, {{16, 1}}), {ops::fixed_dim(70), ops::fixed_dim(4)}});
     ASSERT_TRUE(sample.ok()) << sample.status().to_string();
     const auto graph = ops::finish(*sample);
     ASSERT_TRUE(graph.ok()) << graph.status().to_string();
