@@ -13,9 +13,9 @@
 
 namespace lathe::jit {
 
-// Of a list. A condition a < b, whose b is a minimum of minima, holds if it does for each of them. What is left of b - a
-// is x + s, where s has names that the list defines itself and x none: so x has to be more than the least s takes away,
-// for all of the statements the same.
+// Of a list. A condition a < b, whose b is a minimum of minima, holds if it does for each of them. What is left of
+// b - a is x + s, where s has names that the list defines itself and x none: so x has to be more than the least s takes
+// away, for all of the statements the same.
 class WholeQuestion {
  public:
   // loop: the list is its body, and the question stands before it; it lives as long as this does.
