@@ -50,7 +50,7 @@ Arithmetic arithmetic_of(const ops::Graph& finished, uint32_t allowed) {
   for (const ops::LoweredKernel& k : lowered->kernels) {
     const ir::DType factors = factors_of(k.kernel, allowed);
     if (factors != ir::DType::f32) out.factors = factors;
-    const bool bytes = k.kernel.family == "quantised" && (allowed & ir::kQuantisedActivations) != 0;
+    const bool bytes = !out.format.empty() && (allowed & ir::kQuantisedActivations) != 0;
     const search::QuantisedParts parts = bytes ? search::quantised_parts(k.kernel) : search::QuantisedParts{};
     if (!parts.weight || parts.m == nullptr || !parts.packed || !ir::is_const_int(parts.k->extent)) continue;
     const search::Groups groups = search::groups_of(parts, ir::Ranges(k.kernel));

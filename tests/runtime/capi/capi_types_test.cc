@@ -379,8 +379,8 @@ TEST(CapiTypes, AWeightIsPackedAsItIsMade) {
   }
 }
 
-// Sums of rope are f32 and rounded once, whatever the angles are; numbers beyond the pairs keep their bits. It is served
-// by native code where there is any.
+// Sums of rope are f32 and rounded once, whatever the angles are; numbers beyond the pairs keep their bits. It is
+// served by native code where there is any.
 TEST(CapiTypes, RopeOfHalvesIsRoundedOnce) {
   constexpr int64_t kTokens = 5, kHeads = 3;
   for (const char* isa : kLevels) {
