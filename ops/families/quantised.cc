@@ -4,8 +4,8 @@
 //   for t [batch]: for m [m]: for n [n]:            for n [n]: for k [k]:      for t [batch]: for n [n]: for k [k]:
 //     c = 0;  for k [k]: c += a * v;  y = f(c)         y = f(v)                  y = f(v at row ids[t, n])
 //
-// v is the weight's expression of the format. Operands: a, the fields f0, f1, ..., ids, then e0, e1, ... of the
-// followers, y. Sums are f32 whatever a is; the result has the dtype of a.
+// v is the weight's expression of the format. Operands: a, the fields f0, f1, ..., the groups g of inputs, ids, then
+// e0, e1, ... of the followers, y. Sums are f32 whatever a is; the result has the dtype of a.
 #include "ops/kernel_writer.h"
 #include "ops/quant_formats.h"
 #include "ops/samples.h"
@@ -28,9 +28,25 @@ std::span<const ir::DType> operand_dtypes(const OpRow& row, size_t number) {
   return {kFields, gathers(row) ? std::size(kFields) : std::size(kFields) - 1};  // i64: of ids
 }
 
-// The operands that hold the weight.
+// The operands that hold the weight, and the groups of inputs behind them if there are any.
 std::vector<const TensorDesc*> fields_of(const OpRow& row, const std::vector<const TensorDesc*>& inputs) {
   return {inputs.begin() + (multiplies(row) ? 1 : 0), inputs.end() - (gathers(row) ? 1 : 0)};
+}
+
+// The group of each input: its values are checked before a call.
+ir::Status check_order(const TensorDesc& order, const QuantWeight& weight) {
+  const auto refused = [&](const std::string& what, const std::string& expected) {
+    return ir::invalid("{}, expected {} (g_idx of {}, a group for each of K inputs)", what, expected,
+                       weight.format->name);
+  };
+  if (order.dtype != ir::DType::i32)
+    return refused(fmt::format("dtype {}", ir::dtype_name(order.dtype)), "i32").with_arg(order.name);
+  if (order.dims.size() != 1)
+    return refused(fmt::format("{} dimensions", order.dims.size()), "1").with_arg(order.name + ".shape");
+  if (!same_dim(order.dims[0], fixed_dim(weight.k)))
+    return refused(dim_text(order.dims[0]), fmt::format("{}", weight.k)).with_arg(order.name + ".shape[0]");
+  if (!order.constant) return refused("no constant", "one").with_arg(order.name);
+  return {};
 }
 
 ir::Result<QuantWeight> weight_of(const OpRow& row, const Node& node, const Inputs& in) {
@@ -38,10 +54,15 @@ ir::Result<QuantWeight> weight_of(const OpRow& row, const Node& node, const Inpu
   const QuantFormat* format = find_quant_format(name);
   if (format == nullptr)
     return ir::invalid("format \"{}\", expected one of {}", name, quant_format_names()).with_arg(row.name);
-  const std::vector<const TensorDesc*> operands = fields_of(row, in);
-  if (operands.size() != format->tensors())
-    return ir::invalid("{} operands hold the weight, expected {} ({})", operands.size(), format->tensors(), name)
+  std::vector<const TensorDesc*> operands = fields_of(row, in);
+  const TensorDesc* const order = operands.size() == format->tensors() + 1 ? operands.back() : nullptr;
+  if (order != nullptr && format->regroups()) operands.pop_back();
+  if (operands.size() != format->tensors()) {
+    const char* const more = format->regroups() ? ", or g_idx besides" : order != nullptr ? ": it takes no g_idx" : "";
+    return ir::invalid("{} operands hold the weight, expected {} ({}{})", operands.size(), format->tensors(), name,
+                       more)
         .with_arg(row.name);
+  }
   int64_t k = 0;
   if (multiplies(row)) {
     const TensorDesc& a = *in[0];
@@ -50,7 +71,9 @@ ir::Result<QuantWeight> weight_of(const OpRow& row, const Node& node, const Inpu
     if (!depth.fixed() || depth.max == 0) return mismatch(a, a.dims.size() - 1, "a fixed size of at least 1");
     k = depth.max;
   }
-  return quant_weight(*format, k, attr_int(node, AttrId::group), operands);
+  LATHE_ASSIGN(const QuantWeight weight, quant_weight(*format, k, attr_int(node, AttrId::group), operands));
+  if (order != nullptr) LATHE_RETURN_IF_ERROR(check_order(*order, weight));
+  return weight;
 }
 
 ir::Result<Shape> infer(const OpRow& row, const Node& node, const Inputs& in) {
@@ -92,7 +115,11 @@ ir::Result<LoweredKernel> lower_group(KernelWriter& w) {
   weight.packed = multiplies(row) && inputs[1]->constant;  // else read as the fields lie
   if (multiplies(row)) w.add_param(node.inputs[0], "a");
   const size_t first = multiplies(row) ? 1 : 0;
-  const std::vector<QuantField> fields = quant_fields(weight, fields_of(row, inputs));
+  std::vector<const TensorDesc*> held = fields_of(row, inputs);
+  const bool ordered = held.size() > weight.format->tensors();
+  held.resize(weight.format->tensors());
+  weight.reordered = ordered;
+  const std::vector<QuantField> fields = quant_fields(weight, held);
   std::vector<std::string> names;
   for (const QuantField& f : fields) {
     ir::Buffer part = f.buffer;
@@ -102,6 +129,11 @@ ir::Result<LoweredKernel> lower_group(KernelWriter& w) {
     w.add_part(node.inputs[first + f.operand], std::move(part), f.offset, f.part);
   }
   const Expr m = ir::iter("m"), n = ir::iter("n"), k = ir::iter("k");
+  Expr group;
+  if (ordered) {
+    LATHE_RETURN_IF_ERROR(w.add_integers(node.inputs[first + held.size()], "g", Expr(weight.groups() - 1)));
+    group = as_dtype(ir::DType::i64, ir::load("g", {k}, w.dtype_of("g")));
+  }
   if (gathers(row)) {
     LATHE_ASSIGN(const std::vector<Expr> rows, w.add_ids(node.inputs.back(), "ids", dim_expr(weight.n)));
     std::vector<std::string> iterators = iter_names("t", std::max<size_t>(rows.size(), 1) - 1);
@@ -113,11 +145,11 @@ ir::Result<LoweredKernel> lower_group(KernelWriter& w) {
     }
     const Index at = iters(iterators);
     const Expr id = ir::load("ids", {at.begin(), at.end() - 1}, inputs.back()->dtype);
-    w.bind(node.output, quant_value(weight, fields, names, as_dtype(ir::DType::i64, id), k));
+    w.bind(node.output, quant_value(weight, fields, names, as_dtype(ir::DType::i64, id), k, group));
     return w.finish("y", nest(iterators, w.view(w.group().output).dims, roles, {w.store_result("y", at)}));
   }
   const std::vector<Expr> dims = w.view(w.group().output).dims;
-  const Expr value = quant_value(weight, fields, names, n, k);
+  const Expr value = quant_value(weight, fields, names, n, k, group);
   if (!multiplies(row)) {
     w.bind(node.output, value);
     return w.finish("y", nest({"n", "k"}, dims, {"n", "k"}, {w.store_result("y", {n, k})}));
@@ -149,16 +181,17 @@ constexpr SampleAxis kAxes[] = {{"m"}, {"n", true}, {"blocks", true}};
 constexpr std::initializer_list<int64_t> kAround[] = {{5, 2}, {33, 1}, {1, 3}, {0, 1}, {5, 0}, {1, 1}};
 constexpr int64_t kMostBlocks = 9, kSampleGroup = 32;
 
-int variants(const OpRow&) { return 2 * static_cast<int>(quant_formats().size()); }
+enum HeldAs : uint8_t { kConstants, kInputs, kReordered, kHeldAs };  // as the format permits
+int variants(const OpRow&) { return kHeldAs * static_cast<int>(quant_formats().size()); }
 
 int64_t at_least_one(const DimDesc& d) { return std::max<int64_t>(d.max, 1); }
 
 void operands(Graph& g, const OpRow& row, size_t axis, int variant, const SampleSizes& s, Node& node) {
   std::vector<DimDesc> mnk;
   for (size_t i = 0, other = 0; i < 3; ++i) mnk.push_back(i == axis ? s.swept : s.others[other++]);
-  const bool as_input = take(variant, 2) != 0;
+  const int held = take(variant, kHeldAs);
   const QuantFormat& format = quant_formats()[static_cast<size_t>(variant)];
-  const bool constant = !as_input || format.made;
+  const bool constant = held != kInputs || format.made;
   const int64_t multiple = std::max<int64_t>(format.meaning.find_symbol("N")->multiple_of, 1);
   const int64_t unit = format.grouped ? kSampleGroup : format.block;
   const int64_t k = (1 + (at_least_one(mnk[2]) - 1) % kMostBlocks) * unit;
@@ -181,6 +214,8 @@ void operands(Graph& g, const OpRow& row, size_t axis, int variant, const Sample
       node.inputs.push_back(add_tensor(g, f.buffer.name, dims, constant, ir::given_type(f.buffer)));
     }
   }
+  if (held == kReordered && format.regroups())
+    node.inputs.push_back(add_tensor(g, "g_idx", {fixed_dim(k)}, true, ir::DType::i32));
   if (gathers(row)) node.inputs.push_back(add_tensor(g, "ids", {mnk[0]}, false, ir::DType::i32));
   node.attrs = {{"format", format.name}, {"group", weight.group}};
 }

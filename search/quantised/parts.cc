@@ -34,6 +34,12 @@ QuantisedParts quantised_parts(const Kernel& kernel) {
     if (load.op != Op::k_load) return;
     const auto is_it = [&](const QuantisedField& f) { return f.name == load.name; };
     if (std::any_of(p.fields.begin(), p.fields.end(), is_it)) return;
+    for (const Expr& index : load.args) {
+      for_each_node(index, [&](const ExprNode& n) {
+        const auto by_depth = [&](const Expr& e) { return uses(e, p.k->iter); };
+        p.reordered |= n.op == Op::k_load && std::any_of(n.args.begin(), n.args.end(), by_depth);
+      });
+    }
     QuantisedField f{load.name, -1};
     for (size_t d = 0; d < load.args.size(); ++d) {
       if (uses(load.args[d], p.n->iter)) f.n_dim = static_cast<int>(d);

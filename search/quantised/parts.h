@@ -19,6 +19,7 @@ struct QuantisedParts {
   ir::Expr weight;                                          // null: the Kernel has another form
   std::vector<QuantisedField> fields;
   bool packed = false;
+  bool reordered = false;  // loads of the weight have an index that is loaded by the depth: it stays in the nest
 };
 // Bytes of the fields at the representative dims, and the field that has most of them.
 struct FieldBytes {
