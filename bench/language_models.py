@@ -6,8 +6,10 @@ from workload_line import KV_LENGTH, Line, size
 TOKENS = size(4096, 1, 8, 128)
 SEQUENCES = size(64, 1, 8)
 PROMPT = size(4096, 128, 512)
-# An expert's share of the tokens: 8 of 128 experts take one.
+# An expert's share of the tokens: 8 of 128 experts take one. All experts of a layer in one kernel: tokens whose experts
+# are named, and rows sorted by expert, 8 for each token.
 EXPERT_TOKENS = size(1024, 1, 8)
+CHOOSING_TOKENS, SORTED_ROWS = size(64, 1, 8), size(8192, 64, 1024)
 
 # What engines allow by the weight's type: products of bytes, and dots of bf16 as PyTorch's CPU products are.
 ALLOWED = {"f32": [], "bf16": ["reassociate", "contract", "bf16_dots"]}
@@ -42,6 +44,25 @@ def linear(name, times, k, n, kind, bias=False, act=None, residual=False, rows=(
     if residual:
         line.node("add", [y, line.tensor("residual", [rows[0], n], dtype=dtype)], "sum")
     return line
+
+
+def experts_lines(name, times, k, n, kind, experts, act=None, spread=True, **attrs):
+    """What experts make of tokens that name theirs, and of rows sorted by expert. spread: one row of a token for all its experts."""
+    (block, size_of), count, used = BLOCKS[kind], experts["count"], experts["used"]
+    lines = []
+    for family, op, symbol, tokens in (("experts", "quantized_expert_matmul", "M", CHOOSING_TOKENS),
+                                       ("grouped", "quantized_grouped_matmul", "R", SORTED_ROWS)):
+        line = Line(f"{family}_{name}", {symbol: tokens}, weight=times, allowed=QUANTISED)
+        by_id = family == "experts"
+        rows = [symbol, used] if by_id else [symbol]
+        x = line.tensor("x", [symbol, 1, k] if by_id and spread else rows + [k])
+        operands = [x, line.tensor("w", [count, n, k // block * size_of], const=True, dtype="u8"),
+                    line.tensor("ids", rows, dtype="i32") if by_id else line.tensor("offsets", [count + 1], dtype="i32")]
+        y = line.node(op, operands, "xw", format=kind)
+        if act:
+            line.node(act, [line.tensor("gate", rows + [n]), y], "gated", **attrs)
+        lines.append(line)
+    return lines
 
 
 def rmsnorm(name, times, shape, dtype):
@@ -110,13 +131,16 @@ def decoder(model, kind, bias=False, head_norms=False, head=None, act="swiglu", 
     lines += attention(layers, q, g, d, dtype, window)
     lines.append(linear("o_proj", layers, q * d, h, plain(q * d), residual=True))
     if experts:
-        # Each expert by itself: what a router sends it is gathered before, and weighted after.
+        # Each expert by itself, as peers compute it, and all of a layer: what a router sends is weighted after.
         rows = ("E", EXPERT_TOKENS)
         used = experts["used"]
         lines.append(linear("router", layers, h, experts["count"], "f32"))
         lines += [linear("expert_gate", used * layers, h, f, plain(h), rows=rows),
                   linear("expert_up", used * layers, h, f, plain(h), act=act, rows=rows, **attrs)]
         lines += lines_of("expert_down", used, f, h, rows=rows)
+        lines += experts_lines("gate", layers, h, f, plain(h), experts) + experts_lines("up", layers, h, f, plain(h), experts, act=act, **attrs)
+        for used_kind, of_layers in ((in_blocks("q4_k", f), layers - many), (in_blocks("q6_k", f), many)):
+            lines += experts_lines(f"down_{used_kind}", of_layers, f, h, used_kind, experts, spread=False)
     else:
         lines += [linear("gate_proj", layers, h, f, plain(h)), linear("up_proj", layers, h, f, plain(h), act=act, **attrs)]
         lines += lines_of("down_proj", 1, f, h, residual=True)

@@ -312,6 +312,22 @@ def limits_of_experts():
             single = Line(f"single_{part}{m}x{n}x{k}", allowed=allowed)
             single.node("matmul", [single.tensor("a", [m, k], dtype=dtype), single.tensor("b", [k, n], const=True, dtype=dtype)], "y")
             lines += [grouped, single]
+    return lines + limits_of_quantised_experts()
+
+
+def limits_of_quantised_experts():
+    """The same with weights of few bits; eight rows, one each, are those of a token's experts."""
+    lines = []
+    allowed = ["reassociate", "contract", "quantised_activations"]
+    for kind, block, size, shapes in (("q4_0", 32, 18, [(8, 2048, 2048)]), ("q4_k", 256, 144, [(1, 768, 2048)] + [(m, 2048, 2048) for m in (4, 8, 16)])):
+        for m, n, k in shapes:
+            row = k // block * size
+            grouped = Line(f"grouped_{kind}_8x{m}x{n}x{k}", allowed=allowed)
+            operands = [grouped.tensor("a", [8 * m, k]), grouped.tensor("w", [8, n, row], const=True, dtype="u8"), grouped.tensor("offsets", [9], dtype="i32")]
+            grouped.node("quantized_grouped_matmul", operands, "y", format=kind)
+            single = Line(f"single_{kind}_{m}x{n}x{k}", allowed=allowed)
+            single.node("quantized_matmul", [single.tensor("a", [m, k]), single.tensor("w", [n, row], const=True, dtype="u8")], "y", format=kind)
+            lines += [grouped, single]
     return lines
 
 

@@ -97,25 +97,29 @@ ir::Status wrong_size(const TensorDesc& t, size_t d, const std::string& expected
   return ir::invalid("{}, expected {}", dim_text(t.dims[d]), expected).with_arg(fmt::format("{}.shape[{}]", t.name, d));
 }
 
-// Of the field's dims, the value of the symbol in them, from the operand's: dims that are the symbol, or its quotient
-// by a number.
-int64_t solved(const ir::Buffer& field, const TensorDesc& t, const std::string& symbol, int64_t group) {
+// Of the field's dims, the value of the symbol in them, from the operand's from the dimension `first` on: dims that are
+// the symbol, or its quotient by a number.
+int64_t solved(const ir::Buffer& field, const TensorDesc& t, size_t first, const std::string& symbol, int64_t group) {
   const std::vector<Expr>& dims = ir::given_dims(field);
   for (size_t d = 0; d < dims.size(); ++d) {
     const Expr& e = dims[d];
     const bool quotient = e->op == ir::Op::k_floordiv || e->op == ir::Op::k_ceildiv;
     const Expr& name = quotient ? e->args[0] : e;
-    if (name->op != ir::Op::k_symbol || name->name != symbol || !t.dims[d].fixed()) continue;
+    if (name->op != ir::Op::k_symbol || name->name != symbol || !t.dims[first + d].fixed()) continue;
     const int64_t by = !quotient ? 1 : ir::is_const_int(e->args[1]) ? e->args[1]->ival : group;
-    return t.dims[d].max * by;
+    return t.dims[first + d].max * by;
   }
   return 0;
 }
 
+// Dimensions before those of one matrix.
+size_t first_dim(const QuantWeight& w) { return w.count > 0 ? 1 : 0; }
+
 ir::Status check_block_rows(const QuantWeight& w, const TensorDesc& t) {
   const int64_t bytes = w.k / w.format->block * w.format->block_bytes;
-  if (!same_dim(t.dims[1], fixed_dim(bytes)))
-    return wrong_size(t, 1,
+  const size_t row = first_dim(w) + 1;
+  if (!same_dim(t.dims[row], fixed_dim(bytes)))
+    return wrong_size(t, row,
                       fmt::format("{} ({} bytes for each {} of {} inputs, {})", bytes, w.format->block_bytes,
                                   w.format->block, w.k, w.format->name));
   return {};
@@ -129,12 +133,27 @@ ir::Status check_tensors(const QuantWeight& w, const std::vector<const TensorDes
     for (size_t d = 0; d < dims.size(); ++d) {
       const bool of_n = dims[d]->op == ir::Op::k_symbol && dims[d]->name == "N";
       const Expr size = ir::simplify(ir::substitute(dims[d], sizes_of(w, Expr(w.n.max))));
-      const bool fits = of_n ? same_dim(t.dims[d], w.n) : same_dim(t.dims[d], fixed_dim(size->ival));
+      const size_t at = first_dim(w) + d;
+      const bool fits = of_n ? same_dim(t.dims[at], w.n) : same_dim(t.dims[at], fixed_dim(size->ival));
       if (!fits)
         return wrong_size(
-            t, d,
+            t, at,
             fmt::format("{} ({} of {}, K {}{})", of_n ? dim_text(w.n) : ir::print(size), ir::print(dims[d]),
                         w.format->name, w.k, w.format->grouped ? fmt::format(", G {}", w.group) : ""));
+    }
+  }
+  return {};
+}
+
+// Of several matrices: each operand has as many, and sizes are numbers.
+ir::Status check_count(const std::vector<const TensorDesc*>& operands) {
+  const DimDesc& count = operands[0]->dims[0];
+  for (const TensorDesc* t : operands) {
+    if (!count.fixed() || count.max < 1) return wrong_size(*operands[0], 0, "a fixed number of weights, at least 1");
+    if (!same_dim(t->dims[0], count))
+      return wrong_size(*t, 0, fmt::format("{} (the weights of {})", count.max, operands[0]->name));
+    for (size_t d = 1; d < t->dims.size(); ++d) {
+      if (!t->dims[d].fixed()) return wrong_size(*t, d, "a fixed size: weights stand one after another");
     }
   }
   return {};
@@ -191,12 +210,13 @@ std::string quant_format_names() {
 }
 
 ir::Result<QuantWeight> quant_weight(const QuantFormat& f, int64_t k, int64_t group,
-                                     const std::vector<const TensorDesc*>& operands) {
+                                     const std::vector<const TensorDesc*>& operands, bool many) {
   const TensorDesc& first = *operands[0];
+  const size_t before = many ? 1 : 0;
   LATHE_RETURN_IF_ERROR(check_group(f, group, first.name));
   LATHE_RETURN_IF_ERROR(check_dtypes(f, operands));
   const auto rank_of = [&](size_t i) {
-    return f.place == FieldsIn::kBlocks ? 2 : ir::given_dims(f.meaning.buffers[i]).size();
+    return before + (f.place == FieldsIn::kBlocks ? 2 : ir::given_dims(f.meaning.buffers[i]).size());
   };
   for (size_t i = 0; i < operands.size(); ++i) {
     if (operands[i]->dims.size() != rank_of(i))
@@ -208,21 +228,41 @@ ir::Result<QuantWeight> quant_weight(const QuantFormat& f, int64_t k, int64_t gr
     if (!operands[i]->strides.empty())
       return ir::unsupported("strided, expected compact rows ({})", f.name).with_arg(operands[i]->name);
   }
-  QuantWeight w{&f, {}, k, group, false};
+  if (many) LATHE_RETURN_IF_ERROR(check_count(operands));
+  QuantWeight w{&f, {}, k, group};
+  if (many) w.count = first.dims[0].max;
   if (f.place == FieldsIn::kBlocks) {
-    w.n = first.dims[0];
-    if (k == 0 && first.dims[1].fixed()) w.k = first.dims[1].max / f.block_bytes * f.block;
+    const DimDesc& row = first.dims[before + 1];
+    w.n = first.dims[before];
+    if (k == 0 && row.fixed()) w.k = row.max / f.block_bytes * f.block;
   } else {
     for (size_t i = 0; i < operands.size() && (w.k == 0 || w.n.max == 0); ++i) {
       const ir::Buffer& field = f.meaning.buffers[i];
-      if (w.k == 0) w.k = solved(field, *operands[i], "K", group);
-      if (w.n.max == 0) w.n = fixed_dim(solved(field, *operands[i], "N", group));
+      if (w.k == 0) w.k = solved(field, *operands[i], before, "K", group);
+      if (w.n.max == 0) w.n = fixed_dim(solved(field, *operands[i], before, "N", group));
     }
   }
   if (w.k % f.block != 0 || (f.place == FieldsIn::kBlocks && w.k == 0))
     return ir::invalid("K {}, expected a multiple of {} ({})", w.k, f.block, f.name).with_arg(first.name);
   LATHE_RETURN_IF_ERROR(f.place == FieldsIn::kBlocks ? check_block_rows(w, first) : check_tensors(w, operands));
   return w;
+}
+
+// One more dimension before the field's own.
+static void add_matrices(ir::Buffer& b, int64_t count) {
+  if (b.made) {
+    std::vector<std::pair<std::string, Expr>> behind;
+    for (size_t d = 0; d < b.dims.size(); ++d)
+      behind.emplace_back(fmt::format("d{}", d), ir::iter(fmt::format("d{}", d + 1)));
+    b.made = ir::rewrite(ir::substitute(b.made, behind), [&](const Expr& e) -> Expr {
+      if (e->op != ir::Op::k_load) return {};
+      std::vector<Expr> index = e->args;
+      index.insert(index.begin(), ir::iter("d0"));
+      return ir::load(e->name, std::move(index), e->type);
+    });
+  }
+  b.dims.insert(b.dims.begin(), Expr(count));
+  if (!b.given_dims.empty()) b.given_dims.insert(b.given_dims.begin(), Expr(count));
 }
 
 std::vector<QuantField> quant_fields(const QuantWeight& w, const std::vector<const TensorDesc*>& operands) {
@@ -248,25 +288,31 @@ std::vector<QuantField> quant_fields(const QuantWeight& w, const std::vector<con
       field.part = true;
       field.buffer.strides = {Expr(w.k / f.block * block), Expr(block)};
       if (ir::given_dims(b).size() > 2) field.buffer.strides.emplace_back(1);
+      if (w.count > 0)
+        field.buffer.strides.insert(field.buffer.strides.begin(), Expr(w.n.max) * field.buffer.strides[0]);
       offset += bytes;
     }
+    if (w.count > 0) add_matrices(field.buffer, w.count);
     out.push_back(std::move(field));
   }
   return out;
 }
 
 Expr quant_value(const QuantWeight& w, const std::vector<QuantField>& fields, const std::vector<std::string>& names,
-                 const Expr& n, const Expr& k, const Expr& group_of_k) {
+                 const Expr& n, const Expr& k, const QuantAt& at) {
   Expr value = w.kernel().body[0].body[0].body[0].value;
-  if (group_of_k) {
-    value = ir::rewrite(value, [&](const Expr& e) -> Expr { return is_group_of_k(*e) ? group_of_k : Expr(); });
+  if (at.group_of_k) {
+    value = ir::rewrite(value, [&](const Expr& e) -> Expr { return is_group_of_k(*e) ? at.group_of_k : Expr(); });
   }
   const Expr placed = ir::substitute(value, {{"n", n}, {"k", k}, {"K", Expr(w.k)}, {"G", Expr(w.group)}});
   return ir::rewrite(placed, [&](const Expr& e) -> Expr {
     if (e->op == ir::Op::k_cast && e->type == e->args[0]->type) return e->args[0];  // a scale that is f32
     if (e->op != ir::Op::k_load) return {};
     for (size_t i = 0; i < fields.size(); ++i) {
-      if (fields[i].buffer.name == e->name) return ir::load(names[i], e->args, fields[i].buffer.type);
+      if (fields[i].buffer.name != e->name) continue;
+      std::vector<Expr> index = e->args;
+      if (w.count > 0) index.insert(index.begin(), at.matrix);
+      return ir::load(names[i], std::move(index), fields[i].buffer.type);
     }
     return {};
   });

@@ -34,23 +34,24 @@ const std::vector<QuantFormat>& quant_formats();
 const QuantFormat* find_quant_format(std::string_view name);
 std::string quant_format_names();
 
-// One weight matrix in a format.
+// One weight matrix in a format, or several to choose from.
 struct QuantWeight {
   const QuantFormat* format = nullptr;
   DimDesc n;
   int64_t k = 0, group = 0;
   bool packed = false;     // read as products want it
   bool reordered = false;  // inputs belong to groups in an order of their own
+  int64_t count = 0;       // matrices: the first dimension of each operand; 0: one, and no such dimension
   int64_t groups() const { return (k + group - 1) / group; }
   const ir::Kernel& kernel() const {
     if (reordered) return format->reordered;
     return packed && !format->packed.body.empty() ? format->packed : format->meaning;
   }
 };
-// From the operands that hold it. k: 0 where they have to tell. INVALID names an operand, a dimension and what was
-// expected.
+// From the operands that hold it. k: 0 where they have to tell. many: their first dimension counts matrices. INVALID
+// names an operand, a dimension and what was expected.
 ir::Result<QuantWeight> quant_weight(const QuantFormat& format, int64_t k, int64_t group,
-                                     const std::vector<const TensorDesc*>& operands);
+                                     const std::vector<const TensorDesc*>& operands, bool many = false);
 
 // A field as a Kernel's parameter.
 struct QuantField {
@@ -61,9 +62,13 @@ struct QuantField {
 };
 std::vector<QuantField> quant_fields(const QuantWeight& weight, const std::vector<const TensorDesc*>& operands);
 
-// Weight [n, k] as f32, of the fields under these names. group_of_k: the group of input k of a reordered weight.
+// What a weight is besides row and column: the group of input k of a reordered one, the number of one of several.
+struct QuantAt {
+  ir::Expr group_of_k = {}, matrix = {};
+};
+// Weight [n, k] as f32, of the fields under these names.
 ir::Expr quant_value(const QuantWeight& weight, const std::vector<QuantField>& fields,
                      const std::vector<std::string>& names, const ir::Expr& n, const ir::Expr& k,
-                     const ir::Expr& group_of_k = {});
+                     const QuantAt& at = {});
 
 }  // namespace lathe::ops

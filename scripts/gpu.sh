@@ -19,7 +19,7 @@ case "${1:-}" in
     [ -x "$tests" ] || { echo "gpu: $tests is not built" >&2; exit 2; }
     report=$(mktemp)
     trap 'rm -f "$report"' EXIT
-    "$tests" --gtest_brief=1 --gtest_output="json:$report" >&2 || true
+    LATHE_TEST_MATRIX=all "$tests" --gtest_brief=1 --gtest_output="json:$report" >&2 || true
     python3 scripts/gpu_static.py "$report" "${2:-}"
     ;;
   --fake | --device | --pack) exec python3 scripts/gpu_stages.py "$@" ;;

@@ -49,13 +49,24 @@ def attention(name, q, kv, cold=False, exact=False):
     return line if exact else {**line, "allowed": ["reassociate", "contract", "bf16_dots"]}
 
 
+def append(name, tokens, dtype, cache, heads, depth, rows):
+    """Heads with a norm, turned, into a cache of rows, whose slots are drawn: some are drawn twice, or are -1."""
+    half = depth // 2
+    tensors = {"x": [tokens, heads, depth], "slots": [tokens], "cache": [rows, heads, depth], **({"scales": [rows, heads]} if cache == "i8" else {}),
+               "cos": [rows, half], "sin": [rows, half], "positions": [tokens], "norm": [depth]}
+    other = {t: {"dtype": "f32"} for t in ("scales", "cos", "sin", "norm")}
+    other.update({"slots": {"dtype": "i32"}, "positions": {"dtype": "i32"}, "cache": {"dtype": cache}})
+    op = "kv_append_int8" if cache == "i8" else "kv_append"
+    return operator(name, tensors, [node(op, list(tensors), "y")], ["y"], False, dtype, other)
+
+
 # Linear layers of models: tokens, outputs, inputs (llama3-8b, qwen2.5-7b, qwen2.5-0.5b).
 LAYERS = [(2048, 6144, 4096), (2048, 14336, 4096), (2048, 4096, 14336), (512, 14336, 4096), (128, 4096, 14336), (16, 14336, 4096),
           (2048, 18944, 3584), (385, 4864, 896)]
 
 
 def workload(tiny):
-    """Operators to check and time. Their names say what they stand for: chain_, rows_, gemv_, int4_, attention_; prefill_ and decode_, of which
+    """Operators to check and time. Their names say what they stand for: chain_, rows_, append_, gemv_, int4_, attention_; prefill_ and decode_, of which
     there is one each; gemm_f32_, gemm_bf16_ and gemm_model_ with their sizes, which are timed beside cuBLASLt."""
     n, rows, width = (3001, 5, 97) if tiny else (1 << 26, 16384, 4096)
     lines = [
@@ -66,6 +77,9 @@ def workload(tiny):
         operator("rows_rmsnorm", {"x": [rows, width], "w": [width]}, [node("rmsnorm", ["x", "w"], "y")], ["y"], True),
         operator("move_transpose", {"x": [rows, width]}, [node("transpose", ["x"], "y", perm=[1, 0])], ["y"], True),
     ]
+    for tokens in (1, 7) if tiny else (1, 512):
+        shape = (3, 20, 11) if tiny else (8, 128, 4096)
+        lines += [append(f"append_{cache}_{tokens}", tokens, dtype, cache, *shape) for dtype, cache in (("bf16", "bf16"), ("f32", "i8"))]
     for dtype in ("f32", "bf16"):
         for n, k in [(33, 40)] if tiny else [(8192, 8192), (4096, 4096)]:
             lines.append(product(f"gemv_{dtype}_1x{n}x{k}", 1, n, k, dtype, True, True))

@@ -51,6 +51,7 @@ const std::map<std::string, std::set<std::string>>& rooms() {
       {"search/moves/softmax", {"moves"}},
       {"search/moves/products", {"moves"}},
       {"search/moves/numbers", {"moves"}},
+      {"search/moves/rows", {"moves"}},
       {"search/cut", {"moves"}},
       {"search/sketches", {"moves", "cut"}},
       {"search/gpu", {"moves"}},

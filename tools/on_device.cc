@@ -28,6 +28,7 @@ void print_kernel(const runtime::ExplainedDeviceKernel& e, size_t number, size_t
   fmt::print("--- candidates by rank\n");
   for (const std::string& c : e.candidates) fmt::print("{}\n", c);
   print_text("scheduled kernel", e.scheduled);
+  fmt::print("=== workspace: at most {} bytes in the range of these dims\n", e.workspace);
   for (size_t l = 0; l < e.launches.size(); ++l) {
     const runtime::ExplainedLaunch& launch = e.launches[l];
     fmt::print("=== launch {} of {}, {} blocks\n", l + 1, e.launches.size(), launch.grid.empty() ? "?" : launch.grid);
@@ -44,8 +45,9 @@ json kernel_json(const runtime::ExplainedDeviceKernel& e) {
   for (const runtime::ExplainedLaunch& l : e.launches)
     launches.push_back(
         {{"grid", l.grid}, {"leaf", l.leaf}, {"program", l.program}, {"text", l.text}, {"code", l.code}});
-  return {{"kernel", e.naive},    {"schedule", e.schedule}, {"scheduled", e.scheduled}, {"candidates", e.candidates},
-          {"launches", launches}, {"stored", e.stored},     {"decision", e.decision},   {"miss", e.miss}};
+  return {{"kernel", e.naive},          {"schedule", e.schedule}, {"scheduled", e.scheduled},
+          {"candidates", e.candidates}, {"launches", launches},   {"stored", e.stored},
+          {"decision", e.decision},     {"miss", e.miss},         {"workspace", e.workspace}};
 }
 
 json target_json(const ir::GpuTarget& t) {

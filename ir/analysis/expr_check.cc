@@ -58,15 +58,17 @@ Status ExprChecker::check_size(const Expr& e) {
 
 Status ExprChecker::check_values(const Buffer& b) {
   if (!b.values) return {};
-  if (!is_input(b.place)) return invalid("values: buffer {}: expected an input", b.name);
+  if (b.place == Place::out) return invalid("values: buffer {}: expected an input or a temporary", b.name);
   const DTypeKind kind = dtype_kind(b.type);
   if (kind != DTypeKind::kInt && kind != DTypeKind::kUInt)
     return invalid("values: buffer {} is {}, expected integers", b.name, dtype_name(b.type));
-  if (b.made || !b.layout.empty() || !b.padding.empty())
+  if (is_param(b.place) && (b.made || !b.layout.empty() || !b.padding.empty()))
     return invalid("values: buffer {}: expected to be read as the caller gives it", b.name);
   for (const Expr& e : {b.values.lo, b.values.hi}) {
     LATHE_RETURN_IF_ERROR(check_size(e).with_context("values of " + b.name));
     if (!is_affine(e)) return invalid("values: buffer {}: {} is not affine in symbols", b.name, shown(*e));
+    if (!is_param(b.place) && !is_const_int(e))
+      return invalid("values: buffer {}: {} is no number, expected one of what is stored", b.name, shown(*e));
   }
   return {};
 }

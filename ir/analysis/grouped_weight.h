@@ -18,4 +18,11 @@ struct GroupedWeight {
 std::optional<GroupedWeight> grouped_weight(const Expr& weight, const std::string& k, int64_t depth, int64_t group,
                                             const std::string& group_name, Ranges ranges);
 
+// Visits the loads that a value is made of, and not those that their indices are made of.
+template <class F>
+void for_each_value_load(const Expr& value, const F& f) {
+  if (value->op == Op::k_load) return f(*value);
+  for (const Expr& a : value->args) for_each_value_load(a, f);
+}
+
 }  // namespace lathe::ir

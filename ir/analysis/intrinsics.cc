@@ -10,6 +10,7 @@
 
 #include "ir/analysis/analysis.h"
 #include "ir/analysis/filled.h"
+#include "ir/analysis/grouped_weight.h"
 #include "ir/base/target.h"
 #include "ir/core/names.h"
 #include "ir/core/text_form.h"
@@ -195,10 +196,9 @@ class Matcher {
     if (given->type != DType::i32 || given->op == Op::k_cast) return false;
     const ExprNode* first = nullptr;
     bool bytes = true;
-    for_each_node(given, [&](const ExprNode& n) {
-      if (n.op != Op::k_load) return;
-      bytes &= dtype_bytes(n.type) == 1;
-      if (first == nullptr) first = &n;
+    for_each_value_load(given, [&](const ExprNode& load) {
+      bytes &= dtype_bytes(load.type) == 1;
+      if (first == nullptr) first = &load;
     });
     if (first == nullptr || !bytes) return false;
     accesses_.push_back({&byte->name, &first->name, &byte->args, &first->args, true});

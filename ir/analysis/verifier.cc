@@ -9,7 +9,8 @@
 //                layout or padding; no stride 0 where an output is longer than 1); reg buffers have constant sizes
 //   layout       every dimension once: whole, or above and inside one tile >= 1
 //   padding      one amount >= 0 per dimension
-//   values       only of integers that are read as the caller gives them; both ends are affine in symbols
+//   values       only of integers that are read as the caller gives them; both ends are affine in symbols; or of
+//                integers of a temporary, which numbers between two numbers are assigned to
 //   scopes       an extent of type i64; at most 64 deep; @vector: at most 1024; @tensor, and only it, names an
 //                intrinsic
 //   ranks        one index per dimension
@@ -317,10 +318,19 @@ class Verifier {
     if (s.op == AssignOp::fmax && !is_float(target->type))
       return invalid("types: fmax= on {}, expected floats", s.target);
     if (s.op != AssignOp::set && target->type == DType::b8) return invalid("types: {} is b8, expected '='", s.target);
+    if (target->values && !(s.op == AssignOp::set && is_one_of(s.value, target->values)))
+      return invalid("values: {}: expected numbers from {} to {}, or a choice of them", s.target,
+                     print(target->values.lo), print(target->values.hi));
     written_.insert(s.target);
     if (target->stream && s.op != AssignOp::set) return invalid("stream: {} is updated", s.target);
     note_thread(*target, s.op != AssignOp::set);
     return check_bounds(*target, s.index);
+  }
+
+  // Of a temporary that states its values: numbers among them.
+  static bool is_one_of(const Expr& e, const ValueRange& values) {
+    if (e->op == Op::k_select) return is_one_of(e->args[1], values) && is_one_of(e->args[2], values);
+    return is_const_int(e) && e->ival >= values.lo->ival && e->ival <= values.hi->ival;
   }
 
   Status check_prefetch(const Stmt& s) const {

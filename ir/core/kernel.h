@@ -58,7 +58,7 @@ struct Buffer {
   Expr made;
   DType given = DType::f32;
   std::vector<Expr> given_dims;  // empty: dims
-  ValueRange values;             // in and constant only; the caller is held to it before the Kernel runs
+  ValueRange values;             // the caller is held to it before the Kernel runs; of a temporary: of all stores
 };
 // Whether the caller's contents matter: an input, or an output that keeps some of them.
 bool has_contents(const Buffer& buffer);

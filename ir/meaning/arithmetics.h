@@ -191,8 +191,11 @@ struct ErrorArithmetic {
   static Value input(DType, double v) { return exact(v); }
   static Value constant(DType, double v) { return exact(v); }
   static Value from_int(DType type, int64_t v) { return rounded(type, static_cast<double>(v), 0); }
+  // Half of the step between the least numbers.
+  static double least(DType type) { return type == DType::f16 ? 0x1p-25 : type == DType::bf16 ? 0x1p-134 : 0; }
   static Value convert(DType type, Value v) {
-    return unit(type) <= 0x1p-24 ? v : Value{v.v, v.s, v.e + unit(type) * std::abs(v.v)};
+    const bool exact = unit(type) <= 0x1p-24 || (v.v == 0 && v.e == 0);
+    return exact ? v : Value{v.v, v.s, v.e + std::max(unit(type) * std::abs(v.v), least(type))};
   }
   // Infinity of an infinite operand is as sure as that one is.
   static bool infinite(double v, Value a, Value b) { return std::isinf(v) && (std::isinf(a.v) || std::isinf(b.v)); }

@@ -7,6 +7,7 @@
 
 #include "ir/analysis/analysis.h"
 #include "ir/core/names.h"
+#include "jit/cuda/filling_loops.h"
 #include "jit/cuda/integer_text.h"
 #include "jit/cuda/type_text.h"
 
@@ -295,7 +296,8 @@ class Writer {
       if (part) line("  if ({} < {}) {{", s.name, integer(s.integer));
     } else {
       line("LT_LOOP");
-      line("for (lt_int {0} = 0; {0} < {1}; ++{0}) {{", s.name, integer(s.integer));
+      line("for (lt_int {0} = 0; {0} < {1}; ++{0}) {{{2}", s.name, integer(s.integer),
+           fills(s.body) ? " LT_NO_FILL" : "");
     }
     body(s.body);
     line("{}}}", part ? "}" : "");

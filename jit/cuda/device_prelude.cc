@@ -10,6 +10,7 @@ constexpr char kHead[] =
 #include "jit/cuda/device_prelude.inc"
 #include "jit/cuda/device_prelude_integers.inc"
 #include "jit/cuda/device_rings.inc"
+#include "jit/cuda/device_sines.inc"
     ;
 
 std::string function(const DeviceOpRow& row, const char* body) {

@@ -77,9 +77,17 @@ Emitter::Sources Emitter::sources(const Item& item) {
 
 void Emitter::instruction(const Item& item) {
   const Inst& inst = item.node->inst;
+  const Lanes wanted = one_lane_.of_result(inst);
+  lanes_ = wanted == Lanes::all ? shape_.lanes : 4;
   if (shape_.evex && leaf_op_kind(inst.op) != LeafOpKind::kHint)
-    use(shape_.lanes == 16 ? kCpu_avx512f : kCpu_avx512f | kCpu_avx512vl);
-  const Sources s = sources(item);
+    use(lanes_ == 16 ? kCpu_avx512f : kCpu_avx512f | kCpu_avx512vl);
+  operation(item, sources(item));
+  lanes_ = shape_.lanes;
+  if (wanted == Lanes::repeated) as_.vbroadcastss(vec(inst.dst), sized(a_.vector[inst.dst], 4));
+}
+
+void Emitter::operation(const Item& item, const Sources& s) {
+  const Inst& inst = item.node->inst;
   switch (leaf_op_kind(inst.op)) {
     case LeafOpKind::kLoad:
       load(inst);

@@ -27,6 +27,8 @@ Emitter::Emitter(Assembler& assembler, const LeafProgram& program, const Shape& 
       a_(allocation),
       labels_(2 * allocation.regions.size()),
       low_halves_(low_halves(program)),
+      one_lane_(one_lane(program)),
+      lanes_(shape.lanes),
       mask_lanes_(static_cast<size_t>(program.num_masks), kUnsetLanes) {
   find_constant_masks(program.body);
   for (int k = 1; k < 8 && shape.evex; ++k) {

@@ -57,7 +57,8 @@ void Emitter::reduce(const Item& item, const Sources& s) {
   combine(inst.op, Xmm(to), Xmm(from), Xmm(temp));
   as_.vshufps(Xmm(temp), Xmm(to), Xmm(to), 0x01);
   combine(inst.op, Xmm(to), Xmm(to), Xmm(temp));
-  as_.vbroadcastss(physical(to), Xmm(to));
+  if (one_lane_.vectors.empty() || one_lane_.vectors[static_cast<size_t>(inst.dst)] != Lanes::first)
+    as_.vbroadcastss(physical(to), Xmm(to));
 }
 
 // x + x moved up by 1 lane, then by 2, 4, 8. VEX moves bytes within 128 bits: what comes from the half below is brought

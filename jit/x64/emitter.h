@@ -9,6 +9,7 @@
 #include "jit/program/leaf_program.h"
 #include "jit/x64/assembler.h"
 #include "jit/x64/low_halves.h"
+#include "jit/x64/one_lane.h"
 #include "jit/x64/registers.h"
 
 namespace lathe::jit::x64 {
@@ -88,6 +89,7 @@ class Emitter {
 
   // emit_arith.cc
   void instruction(const Item& item);
+  void operation(const Item& item, const Sources& s);
   Sources sources(const Item& item);
   void vector_op(const Inst& inst, const Sources& s);
   void move_to(const Xmm& to, const Operand& from);
@@ -106,7 +108,7 @@ class Emitter {
   void combine(LeafOp op, const Xmm& to, const Xmm& x, const Xmm& y);
 
   Xmm vec(int virtual_register) const { return physical(a_.vector[virtual_register]); }
-  Xmm physical(int reg) const { return sized(reg, shape_.lanes); }
+  Xmm physical(int reg) const { return sized(reg, lanes_); }
   static Xmm sized(int reg, int lanes);
   Xmm mask_vec(int mask) const { return vec(p_.num_vregs + mask); }  // AVX2
   Opmask mask_k(int mask) const { return Opmask(a_.mask[mask]); }    // AVX-512
@@ -120,6 +122,8 @@ class Emitter {
   std::vector<Label> labels_;      // two per region: its start, its end
   static constexpr int8_t kUnsetLanes = -1, kAnyLanes = -2;
   std::pmr::vector<uint8_t> low_halves_;
+  OneLane one_lane_;
+  int lanes_;  // of the instruction at hand
   std::deque<Aside> asides_;
   int free_mask_ = 0;               // AVX-512: a mask register that no mask has; 0: none
   std::vector<int8_t> mask_lanes_;  // by mask: the lanes from 0 on that it always has on, or one of these two

@@ -4,12 +4,14 @@
 //   for t [batch]: for m [m]: for n [n]:            for n [n]: for k [k]:      for t [batch]: for n [n]: for k [k]:
 //     c = 0;  for k [k]: c += a * v;  y = f(c)         y = f(v)                  y = f(v at row ids[t, n])
 //
-// v is the weight's expression of the format. Operands: a, the fields f0, f1, ..., the groups g of inputs, ids, then
-// e0, e1, ... of the followers, y. Sums are f32 whatever a is; the result has the dtype of a.
-#include "ops/kernel_writer.h"
+// quantized_expert_matmul and quantized_grouped_matmul multiply by those of several that integers choose
+// (ops/families/expert_rows.h).
+//
+// v is the weight's expression of the format. Operands: a, the fields f0, f1, ..., the groups g of inputs, ids or
+// offsets, then e0, e1, ... of the followers, y. Sums are f32 whatever a is; the result has the dtype of a.
+#include "ops/families/expert_rows.h"
 #include "ops/quant_formats.h"
 #include "ops/samples.h"
-#include "ops/shape.h"
 
 namespace lathe::ops {
 
@@ -17,20 +19,24 @@ using ir::Expr;
 
 namespace {
 
-bool multiplies(const OpRow& row) { return row.id == OpId::quantized_matmul; }
 bool gathers(const OpRow& row) { return row.id == OpId::quantized_gather; }
+bool multiplies(const OpRow& row) { return row.id != OpId::dequantize && !gathers(row); }
+bool grouped(const OpRow& row) { return row.id == OpId::quantized_grouped_matmul; }
+bool chooses(const OpRow& row) { return row.id == OpId::quantized_expert_matmul || grouped(row); }
+// Whether the last operand is integers.
+bool has_integers(const OpRow& row) { return gathers(row) || chooses(row); }
 
 std::span<const ir::DType> operand_dtypes(const OpRow& row, size_t number) {
   static constexpr ir::DType kFloats[] = {ir::DType::f32, ir::DType::bf16, ir::DType::f16};
   static constexpr ir::DType kFields[] = {ir::DType::u8,   ir::DType::i8,  ir::DType::i32, ir::DType::f32,
                                           ir::DType::bf16, ir::DType::f16, ir::DType::i64};
   if (multiplies(row) && number == 0) return kFloats;
-  return {kFields, gathers(row) ? std::size(kFields) : std::size(kFields) - 1};  // i64: of ids
+  return {kFields, has_integers(row) ? std::size(kFields) : std::size(kFields) - 1};  // i64: of ids
 }
 
 // The operands that hold the weight, and the groups of inputs behind them if there are any.
 std::vector<const TensorDesc*> fields_of(const OpRow& row, const std::vector<const TensorDesc*>& inputs) {
-  return {inputs.begin() + (multiplies(row) ? 1 : 0), inputs.end() - (gathers(row) ? 1 : 0)};
+  return {inputs.begin() + (multiplies(row) ? 1 : 0), inputs.end() - (has_integers(row) ? 1 : 0)};
 }
 
 // The group of each input: its values are checked before a call.
@@ -56,9 +62,11 @@ ir::Result<QuantWeight> weight_of(const OpRow& row, const Node& node, const Inpu
     return ir::invalid("format \"{}\", expected one of {}", name, quant_format_names()).with_arg(row.name);
   std::vector<const TensorDesc*> operands = fields_of(row, in);
   const TensorDesc* const order = operands.size() == format->tensors() + 1 ? operands.back() : nullptr;
-  if (order != nullptr && format->regroups()) operands.pop_back();
+  const bool regroups = format->regroups() && !chooses(row);
+  if (order != nullptr && regroups) operands.pop_back();
   if (operands.size() != format->tensors()) {
-    const char* const more = format->regroups() ? ", or g_idx besides" : order != nullptr ? ": it takes no g_idx" : "";
+    const char* more = regroups ? ", or g_idx besides" : order != nullptr ? ": it takes no g_idx" : "";
+    if (order != nullptr && chooses(row)) more = ": weights to choose from take no g_idx";
     return ir::invalid("{} operands hold the weight, expected {} ({}{})", operands.size(), format->tensors(), name,
                        more)
         .with_arg(row.name);
@@ -66,12 +74,13 @@ ir::Result<QuantWeight> weight_of(const OpRow& row, const Node& node, const Inpu
   int64_t k = 0;
   if (multiplies(row)) {
     const TensorDesc& a = *in[0];
-    LATHE_RETURN_IF_ERROR(need_rank(a, 2, true, row.name));
+    LATHE_RETURN_IF_ERROR(need_rank(a, chooses(row) ? 1 : 2, true, row.name));
     const DimDesc& depth = a.dims.back();
     if (!depth.fixed() || depth.max == 0) return mismatch(a, a.dims.size() - 1, "a fixed size of at least 1");
     k = depth.max;
   }
-  LATHE_ASSIGN(const QuantWeight weight, quant_weight(*format, k, attr_int(node, AttrId::group), operands));
+  LATHE_ASSIGN(const QuantWeight weight,
+               quant_weight(*format, k, attr_int(node, AttrId::group), operands, chooses(row)));
   if (order != nullptr) LATHE_RETURN_IF_ERROR(check_order(*order, weight));
   return weight;
 }
@@ -81,6 +90,13 @@ ir::Result<Shape> infer(const OpRow& row, const Node& node, const Inputs& in) {
   if (gathers(row)) return chosen_rows(*in.back(), ir::DType::f32, fixed_dim(weight.k));
   if (!multiplies(row)) return Shape{ir::DType::f32, {weight.n, fixed_dim(weight.k)}};
   Shape out{in[0]->dtype, in[0]->dims};
+  if (chooses(row)) {
+    const TensorDesc& ids = *in.back();
+    if (ids.dtype != ir::DType::i32 && ids.dtype != ir::DType::i64)
+      return ir::invalid("dtype {}, expected i32 or i64", ir::dtype_name(ids.dtype)).with_arg(ids.name);
+    LATHE_ASSIGN(out.dims, chosen_dims(row, grouped(row), *in[0], *in[1], ids));
+    out.dims.emplace_back();
+  }
   out.dims.back() = weight.n;
   return out;
 }
@@ -91,11 +107,13 @@ double flops(const Node& node, const NodeSizes& sizes) {
   return 2.0 * elements(sizes.output) * static_cast<double>(sizes.inputs[0].back());
 }
 
-// Of chosen rows of blocks only those.
+// Of chosen rows of blocks only those, of chosen weights as many as there are rows.
 double share_read(const Node& node, const NodeSizes& sizes, size_t operand) {
+  const OpRow& row = op_row(node);
+  if (chooses(row)) return operand == 0 || operand + 1 == sizes.inputs.size() ? 1 : chosen_share(sizes, grouped(row));
   const QuantFormat* format = find_quant_format(std::get<std::string>(attr(node, AttrId::format)));
   const bool blocks = format != nullptr && format->place == FieldsIn::kBlocks;
-  if (!gathers(op_row(node)) || !blocks || operand > 0) return 1;
+  if (!gathers(row) || !blocks || operand > 0) return 1;
   return rows_read(elements(sizes.inputs.back()), sizes.inputs[0][0]);
 }
 
@@ -106,66 +124,103 @@ Expr renamed(const Expr& made, const std::string& from, const std::string& to) {
   });
 }
 
-ir::Result<LoweredKernel> lower_group(KernelWriter& w) {
+// The weight's operands as parameters.
+struct WeightParams {
+  QuantWeight weight;
+  std::vector<QuantField> fields;
+  std::vector<std::string> names;
+  Expr group_of_k;  // of reordered inputs
+  Expr value(const Expr& n, const Expr& k, const Expr& matrix = {}) const {
+    return quant_value(weight, fields, names, n, k, {group_of_k, matrix});
+  }
+};
+
+ir::Result<WeightParams> declare_weight(KernelWriter& w) {
   const Node& node = w.anchor();
   const OpRow& row = op_row(node);
   std::vector<const TensorDesc*> inputs;
   for (const int t : node.inputs) inputs.push_back(&w.graph().tensors[t]);
-  LATHE_ASSIGN(QuantWeight weight, weight_of(row, node, inputs));
-  weight.packed = multiplies(row) && inputs[1]->constant;  // else read as the fields lie
-  if (multiplies(row)) w.add_param(node.inputs[0], "a");
-  const size_t first = multiplies(row) ? 1 : 0;
+  WeightParams out;
+  LATHE_ASSIGN(out.weight, weight_of(row, node, inputs));
+  out.weight.packed = multiplies(row) && inputs[1]->constant;  // else read as the fields lie
   std::vector<const TensorDesc*> held = fields_of(row, inputs);
-  const bool ordered = held.size() > weight.format->tensors();
-  held.resize(weight.format->tensors());
-  weight.reordered = ordered;
-  const std::vector<QuantField> fields = quant_fields(weight, held);
-  std::vector<std::string> names;
-  for (const QuantField& f : fields) {
+  const bool ordered = held.size() > out.weight.format->tensors();
+  held.resize(out.weight.format->tensors());
+  out.weight.reordered = ordered;
+  out.fields = quant_fields(out.weight, held);
+  const size_t first = multiplies(row) ? 1 : 0;
+  for (const QuantField& f : out.fields) {
     ir::Buffer part = f.buffer;
-    part.name = fmt::format("f{}", names.size());
+    part.name = fmt::format("f{}", out.names.size());
     part.made = renamed(part.made, f.buffer.name, part.name);
-    names.push_back(part.name);
+    out.names.push_back(part.name);
     w.add_part(node.inputs[first + f.operand], std::move(part), f.offset, f.part);
   }
-  const Expr m = ir::iter("m"), n = ir::iter("n"), k = ir::iter("k");
-  Expr group;
   if (ordered) {
-    LATHE_RETURN_IF_ERROR(w.add_integers(node.inputs[first + held.size()], "g", Expr(weight.groups() - 1)));
-    group = as_dtype(ir::DType::i64, ir::load("g", {k}, w.dtype_of("g")));
+    const int order = node.inputs[first + held.size()];
+    LATHE_RETURN_IF_ERROR(w.add_integers(order, "g", Expr(out.weight.groups() - 1)));
+    out.group_of_k = as_dtype(ir::DType::i64, ir::load("g", {ir::iter("k")}, w.dtype_of("g")));
   }
-  if (gathers(row)) {
-    LATHE_ASSIGN(const std::vector<Expr> rows, w.add_ids(node.inputs.back(), "ids", dim_expr(weight.n)));
-    std::vector<std::string> iterators = iter_names("t", std::max<size_t>(rows.size(), 1) - 1);
-    std::vector<std::string> roles(iterators.size(), "batch");
-    for (const char* name : {"n", "k"}) {
-      if (iterators.size() == rows.size() && name[0] == 'n') continue;  // a single row
-      iterators.emplace_back(name);
-      roles.emplace_back(name);
-    }
-    const Index at = iters(iterators);
-    const Expr id = ir::load("ids", {at.begin(), at.end() - 1}, inputs.back()->dtype);
-    w.bind(node.output, quant_value(weight, fields, names, as_dtype(ir::DType::i64, id), k, group));
-    return w.finish("y", nest(iterators, w.view(w.group().output).dims, roles, {w.store_result("y", at)}));
+  return out;
+}
+
+ir::Result<LoweredKernel> lower_rows(KernelWriter& w) {
+  const Node& node = w.anchor();
+  const Expr n = ir::iter("n"), k = ir::iter("k");
+  LATHE_ASSIGN(const WeightParams weight, declare_weight(w));
+  if (!gathers(op_row(node))) {
+    w.bind(node.output, weight.value(n, k));
+    return w.finish("y", nest({"n", "k"}, w.view(w.group().output).dims, {"n", "k"}, {w.store_result("y", {n, k})}));
   }
+  LATHE_ASSIGN(const std::vector<Expr> rows, w.add_ids(node.inputs.back(), "ids", dim_expr(weight.weight.n)));
+  std::vector<std::string> iterators = iter_names("t", std::max<size_t>(rows.size(), 1) - 1);
+  std::vector<std::string> roles(iterators.size(), "batch");
+  for (const char* name : {"n", "k"}) {
+    if (iterators.size() == rows.size() && name[0] == 'n') continue;  // a single row
+    iterators.emplace_back(name);
+    roles.emplace_back(name);
+  }
+  const Index at = iters(iterators);
+  const Expr id = ir::load("ids", {at.begin(), at.end() - 1}, w.dtype_of("ids"));
+  w.bind(node.output, weight.value(as_dtype(ir::DType::i64, id), k));
+  return w.finish("y", nest(iterators, w.view(w.group().output).dims, roles, {w.store_result("y", at)}));
+}
+
+ir::Result<LoweredKernel> lower_chosen(KernelWriter& w) {
+  const int ta = w.anchor().inputs[0];
+  ExpertRows rows(w, grouped(op_row(w.anchor())));
+  w.add_param(ta, "a");
+  LATHE_ASSIGN(const WeightParams weight, declare_weight(w));
+  LATHE_RETURN_IF_ERROR(rows.declare_integers(Expr(weight.weight.count)));
+  const Expr k = ir::iter("k");
+  Index row = rows.row();
+  row.push_back(k);
+  const Expr left = as_dtype(ir::DType::f32, ir::load("a", row, w.dtype_of("a")));
+  return rows.finish(left * weight.value(ir::iter("n"), k, rows.weight()), Expr(weight.weight.k));
+}
+
+ir::Result<LoweredKernel> lower_group(KernelWriter& w) {
+  const Node& node = w.anchor();
+  const OpRow& row = op_row(node);
+  if (chooses(row)) return lower_chosen(w);
+  if (!multiplies(row)) return lower_rows(w);
+  w.add_param(node.inputs[0], "a");
+  LATHE_ASSIGN(const WeightParams weight, declare_weight(w));
   const std::vector<Expr> dims = w.view(w.group().output).dims;
-  const Expr value = quant_value(weight, fields, names, n, k, group);
-  if (!multiplies(row)) {
-    w.bind(node.output, value);
-    return w.finish("y", nest({"n", "k"}, dims, {"n", "k"}, {w.store_result("y", {n, k})}));
-  }
+  const Expr n = ir::iter("n"), k = ir::iter("k");
   std::vector<std::string> iterators = iter_names("t", dims.size() - 2);
   Index at = iters(iterators);
-  at.push_back(m);
+  at.push_back(ir::iter("m"));
   Index sum = at;
   at.push_back(k);
   sum.push_back(n);
-  const Expr left = as_dtype(ir::DType::f32, ir::load("a", at, inputs[0]->dtype));
+  const Expr left = as_dtype(ir::DType::f32, ir::load("a", at, w.dtype_of("a")));
   w.add_temp("c", dims);
   w.bind(node.output, load("c", sum));
   std::vector<ir::Stmt> body;
   body.push_back(store("c", sum, f32(0)));
-  body.push_back(ir::make_scope("k", Expr(weight.k), {store("c", sum, left * value, ir::AssignOp::add)}, "k"));
+  body.push_back(
+      ir::make_scope("k", Expr(weight.weight.k), {store("c", sum, left * weight.value(n, k), ir::AssignOp::add)}, "k"));
   body.push_back(w.store_result("y", sum));
   std::vector<std::string> roles(iterators.size(), "batch");
   for (const char* name : {"m", "n"}) {
@@ -179,7 +234,7 @@ ir::Result<LoweredKernel> lower_group(KernelWriter& w) {
 constexpr SampleAxis kAxes[] = {{"m"}, {"n", true}, {"blocks", true}};
 // The two axes that are not swept, in order.
 constexpr std::initializer_list<int64_t> kAround[] = {{5, 2}, {33, 1}, {1, 3}, {0, 1}, {5, 0}, {1, 1}};
-constexpr int64_t kMostBlocks = 9, kSampleGroup = 32;
+constexpr int64_t kMostBlocks = 9, kSampleGroup = 32, kSampleWeights = 3;
 
 enum HeldAs : uint8_t { kConstants, kInputs, kReordered, kHeldAs };  // as the format permits
 int variants(const OpRow&) { return kHeldAs * static_cast<int>(quant_formats().size()); }
@@ -196,11 +251,13 @@ void operands(Graph& g, const OpRow& row, size_t axis, int variant, const Sample
   const int64_t unit = format.grouped ? kSampleGroup : format.block;
   const int64_t k = (1 + (at_least_one(mnk[2]) - 1) % kMostBlocks) * unit;
   const int64_t n = at_least_one(mnk[1]) * multiple;
-  QuantWeight weight{&format, fixed_dim(n), k, format.grouped ? kSampleGroup : 0, false};
+  QuantWeight weight{&format, fixed_dim(n), k, format.grouped ? kSampleGroup : 0};
+  if (chooses(row)) weight.count = kSampleWeights;
   if (multiplies(row)) node.inputs.push_back(add_tensor(g, "a", {mnk[0], fixed_dim(k)}));
   if (format.place == FieldsIn::kBlocks) {
-    const int64_t bytes = k / format.block * format.block_bytes;
-    node.inputs.push_back(add_tensor(g, "w", {fixed_dim(n), fixed_dim(bytes)}, constant, ir::DType::u8));
+    std::vector<DimDesc> dims = {fixed_dim(n), fixed_dim(k / format.block * format.block_bytes)};
+    if (chooses(row)) dims.insert(dims.begin(), fixed_dim(kSampleWeights));
+    node.inputs.push_back(add_tensor(g, "w", dims, constant, ir::DType::u8));
   } else {
     std::vector<TensorDesc> types(format.tensors());
     std::vector<const TensorDesc*> given;
@@ -214,9 +271,11 @@ void operands(Graph& g, const OpRow& row, size_t axis, int variant, const Sample
       node.inputs.push_back(add_tensor(g, f.buffer.name, dims, constant, ir::given_type(f.buffer)));
     }
   }
-  if (held == kReordered && format.regroups())
+  if (held == kReordered && format.regroups() && !chooses(row))
     node.inputs.push_back(add_tensor(g, "g_idx", {fixed_dim(k)}, true, ir::DType::i32));
-  if (gathers(row)) node.inputs.push_back(add_tensor(g, "ids", {mnk[0]}, false, ir::DType::i32));
+  if (has_integers(row))
+    node.inputs.push_back(
+        add_tensor(g, "ids", {grouped(row) ? fixed_dim(kSampleWeights + 1) : mnk[0]}, false, ir::DType::i32));
   node.attrs = {{"format", format.name}, {"group", weight.group}};
 }
 

@@ -9,6 +9,7 @@
 #include "search/cut/launch_cut.h"
 #include "search/cut/safe_kernel.h"
 #include "search/gpu/packed_constants.h"
+#include "search/gpu/workspace.h"
 
 namespace lathe::runtime {
 
@@ -51,13 +52,9 @@ Result<DevicePlan::Packing> plan_packing(const ir::Kernel& naive, const ir::Buff
   return out;
 }
 
-// By that Schedule of the general Kernel.
-Result<DevicePlan> plan_of(const ir::Kernel& naive, const search::GeneralKernel& general, search::Scheduled scheduled,
-                           const ir::GpuTarget& target, DeviceCodes& codes, const DevicePolicy& policy) {
-  DevicePlan plan;
-  plan.scheduled = std::move(scheduled);
-  LATHE_RETURN_IF_ERROR(search::check_safe(general.kernel, plan.scheduled.kernel));
-  LATHE_ASSIGN(const ir::LaunchKernel cut, search::cut_launches(plan.scheduled.kernel));
+// What launches hand each other.
+std::vector<CudaLaunch::Scratch> scratch_of(const ir::LaunchKernel& cut, const search::GeneralKernel& general) {
+  std::vector<CudaLaunch::Scratch> out;
   for (int i = cut.kernel.num_params(); i < static_cast<int>(cut.kernel.buffers.size()); ++i) {
     const ir::Buffer& b = cut.kernel.buffers[static_cast<size_t>(i)];
     const bool used = std::any_of(cut.launches.begin(), cut.launches.end(), [&](const ir::Launch& l) {
@@ -66,8 +63,19 @@ Result<DevicePlan> plan_of(const ir::Kernel& naive, const search::GeneralKernel&
     if (!used) continue;
     ir::Expr bytes(ir::dtype_bytes(b.type));
     for (const ir::Expr& d : b.dims) bytes = bytes * ir::substitute(d, general.sizes);
-    plan.scratch.push_back({i, bytes});
+    out.push_back({i, bytes});
   }
+  return out;
+}
+
+// By that Schedule of the general Kernel.
+Result<DevicePlan> plan_of(const ir::Kernel& naive, const search::GeneralKernel& general, search::Scheduled scheduled,
+                           const ir::GpuTarget& target, DeviceCodes& codes, const DevicePolicy& policy) {
+  DevicePlan plan;
+  plan.scheduled = std::move(scheduled);
+  LATHE_RETURN_IF_ERROR(search::check_safe(general.kernel, plan.scheduled.kernel));
+  LATHE_ASSIGN(const ir::LaunchKernel cut, search::cut_launches(plan.scheduled.kernel));
+  plan.scratch = scratch_of(cut, general);
   for (const ir::Launch& launch : cut.launches) {
     CudaLaunch::Step step{launch, nullptr, nullptr, {}};
     for (ir::Expr& e : step.launch.sizes) e = ir::substitute(e, general.sizes);
@@ -92,6 +100,28 @@ Result<std::vector<search::Scheduled>> rank_on_device(const ir::Kernel& naive, c
                                                       const ir::GpuTarget& target, size_t most, uint32_t allowed) {
   const search::GeneralKernel general = search::general_kernel(naive);
   return search::device_candidates(general, sizes_of(general, dims), target, most, allowed);
+}
+
+Result<int64_t> most_workspace(const ir::Kernel& naive, const search::Scheduled& scheduled) {
+  LATHE_ASSIGN(const ir::LaunchKernel cut, search::cut_launches(scheduled.kernel));
+  const ir::Ranges ranges(naive);
+  double bytes = 0;
+  for (const CudaLaunch::Scratch& s : scratch_of(cut, search::general_kernel(naive)))
+    bytes += static_cast<double>(ir::interval(s.bytes, ranges).hi);
+  constexpr double kMost = 0x1p62;
+  return static_cast<int64_t>(std::min(bytes, kMost));
+}
+
+bool serves_alone(const ir::Kernel& whole, const ir::Kernel& part, const SymbolValues& dims,
+                  const ir::GpuTarget& target, uint32_t allowed) {
+  const Result<std::vector<search::Scheduled>> ranked = rank_on_device(part, dims, target, 1, allowed);
+  if (!ranked.ok()) return false;
+  const auto own = most_workspace(part, ranked->front());
+  if (!own.ok() || *own == 0) return false;
+  const auto over_all = search::replay_on_device(search::general_kernel(whole), ranked->front().schedule);
+  if (!over_all.ok()) return true;
+  const auto most = most_workspace(whole, *over_all);
+  return most.ok() && *most > search::kMostWorkspace;
 }
 
 Result<DevicePlan> plan_on_device(const ir::Kernel& naive, const SymbolValues& dims, const search::Schedule* schedule,

@@ -32,6 +32,14 @@ ir::Result<std::vector<search::Scheduled>> rank_on_device(const ir::Kernel& naiv
                                                           const ir::GpuTarget& target, size_t most,
                                                           uint32_t allowed = 0);
 
+// Bytes that the Schedule takes of the workspace in the largest call of the naive Kernel's range.
+ir::Result<int64_t> most_workspace(const ir::Kernel& naive, const search::Scheduled& scheduled);
+
+// Whether the default of a part of a Kernel's range is one that may not serve the whole range, for the workspace that
+// it takes there (search/gpu/workspace.h). dims: those of most calls.
+bool serves_alone(const ir::Kernel& whole, const ir::Kernel& part, const SymbolValues& dims,
+                  const ir::GpuTarget& target, uint32_t allowed);
+
 // By that Schedule; null: the default or, where its code is refused, as with registers that are spilled, the next one
 // by rank. UNSUPPORTED: the Schedule does not apply, or there is no code for what comes of it. MISS and others as of
 // DeviceCodes::get().

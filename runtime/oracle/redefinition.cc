@@ -39,8 +39,17 @@ ir::Kernel part_of(const ir::Kernel& kernel, size_t first, size_t last, const st
 }  // namespace
 
 ir::Result<ir::Kernel> run_first_part(const ir::Kernel& kernel, std::map<std::string, ir::Tensor>& tensors) {
-  if (kernel.body.size() < 2) return ir::unsupported("a redefined kernel without a first part");
-  const size_t last = kernel.body.size() - 1;
+  const auto stores = [&](const ir::Stmt& nest) {
+    bool out = false;
+    const std::span<const ir::Stmt> all(&nest, 1);
+    ir::for_each_stmt(all, [&](const ir::Stmt& s) {
+      out |= s.kind == ir::Stmt::Kind::assign && kernel.find_buffer(s.target)->place == Place::out;
+    });
+    return out;
+  };
+  const size_t last =
+      static_cast<size_t>(std::find_if(kernel.body.begin(), kernel.body.end(), stores) - kernel.body.begin());
+  if (last == 0) return ir::unsupported("a redefined kernel without a first part");
   std::set<std::string> made;
   const std::span<const ir::Stmt> first(kernel.body.data(), last);
   ir::for_each_stmt(first, [&](const ir::Stmt& s) {
@@ -49,7 +58,7 @@ ir::Result<ir::Kernel> run_first_part(const ir::Kernel& kernel, std::map<std::st
   ir::InterpreterOptions options;
   options.max_steps = 200'000'000;
   LATHE_RETURN_IF_ERROR(ir::interpret(part_of(kernel, 0, last, made, Place::out), {}, tensors, options));
-  return part_of(kernel, last, last + 1, made, Place::in);
+  return part_of(kernel, last, kernel.body.size(), made, Place::in);
 }
 
 ir::Result<std::vector<std::vector<int64_t>>> same_picks(const SampledKernel& naive, const SampledKernel& redefined,

@@ -14,8 +14,8 @@ namespace lathe::runtime {
 // distributed data.
 inline constexpr double kMostQuantisationError = 5e-4;
 
-// Runs all statements but the last, as code does, and adds what they make to the tensors; returns the last one's
-// Kernel, which reads that.
+// Runs the statements before those that store results, as code does, and adds what they make to the tensors; returns
+// the Kernel of the others, which read that.
 ir::Result<ir::Kernel> run_first_part(const ir::Kernel& kernel, std::map<std::string, ir::Tensor>& tensors);
 
 // The picks of the naive Kernel by the classes of the redefined one. UNSUPPORTED: they have no such classes.

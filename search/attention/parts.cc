@@ -38,7 +38,7 @@ void vectorize_clear(Script& s, const AttentionParts& p, int64_t lanes) {
   vectorize(s, columns.iter, lanes, tail_of(columns.extent, lanes, s.kernel()), false);
 }
 
-int64_t most_keys_seen(const Kernel& kernel, const AttentionParts& p, const SymbolValues& most) {
+static Ranges ranges_of_row(const Kernel& kernel, const AttentionParts& p, const SymbolValues& most) {
   Ranges ranges(kernel);
   for (const Symbol& s : kernel.symbols) {
     for (const auto& [name, value] : most) {
@@ -47,7 +47,15 @@ int64_t most_keys_seen(const Kernel& kernel, const AttentionParts& p, const Symb
   }
   for (const Stmt* t : p.heads) ranges.enter(*t);
   ranges.enter(*p.row);
-  return interval(p.scores->extent, ranges).hi;
+  return ranges;
+}
+
+int64_t most_keys_seen(const Kernel& kernel, const AttentionParts& p, const SymbolValues& most) {
+  return interval(p.scores->extent, ranges_of_row(kernel, p, most)).hi;
+}
+
+bool sees_fewer(const Kernel& kernel, const AttentionParts& p, int64_t keys) {
+  return most_keys_seen(kernel, p) > keys && proves_le(p.scores->extent, Expr(keys), ranges_of_row(kernel, p, {}));
 }
 
 bool from_first(const AttentionParts& p) { return p.scores->body[0].index.back()->op == Op::k_iter; }

@@ -51,6 +51,8 @@ void vectorize_clear(Script& s, const AttentionParts& p, int64_t lanes);
 int64_t page_of(const AttentionParts& p);
 // Keys that a query sees at most; symbols may be known to have smaller values than the Kernel says.
 int64_t most_keys_seen(const ir::Kernel& kernel, const AttentionParts& p, const ir::SymbolValues& most = {});
+// Whether that is more than so many, and no query sees more all the same: the number is a difference of symbols.
+bool sees_fewer(const ir::Kernel& kernel, const AttentionParts& p, int64_t keys);
 // Whether queries see keys from the first one on.
 bool from_first(const AttentionParts& p);
 // The copy of what the load reads; null: it is an input.

@@ -46,8 +46,11 @@ class LaunchCutter {
     rename_body(leaf.kernel.body);
     for (const auto& [from, to] : buffers_) {
       leaf.kernel.buffers.push_back(renamed(*kernel_.find_buffer(from), to));
-      Place& place = leaf.kernel.buffers.back().place;  // of what other launches made: the caller's, as operands are
-      if (place == Place::heap) place = writes(top, from) ? Place::out : Place::in;
+      Buffer& b = leaf.kernel.buffers.back();
+      if (b.place != Place::heap) continue;
+      // What launches make is the caller's, as operands are.
+      b.place = writes(top, from) ? Place::out : Place::in;
+      if (b.place == Place::out) b.values = {};
     }
     for (const auto& [from, to] : symbols_) {
       Symbol s = *kernel_.find_symbol(from);

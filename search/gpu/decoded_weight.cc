@@ -32,10 +32,13 @@ const Stmt& statement_of(const Stmt& nest) {
   return *s;
 }
 
-// The factor with what earlier nests make of inputs alone written out. used: those nests.
+// The factor with what one earlier nest makes of inputs alone written out. used: those nests.
 Expr written_out(const Kernel& kernel, const Expr& factor, std::vector<std::string>& used) {
   return rewrite(factor, [&](const Expr& e) -> Expr {
     if (e->op != Op::k_load || kernel.find_buffer(e->name)->place != Place::heap) return {};
+    const auto made = std::count_if(kernel.body.begin(), kernel.body.end() - 1,
+                                    [&](const Stmt& nest) { return statement_of(nest).target == e->name; });
+    if (made != 1) return {};
     for (size_t i = 0; i + 1 < kernel.body.size(); ++i) {
       const Stmt& s = statement_of(kernel.body[i]);
       if (s.target != e->name) continue;

@@ -172,7 +172,7 @@ class Writer {
 Result<Scheduled> gemv_schedule(const GeneralKernel& general, const SymbolValues& sizes, const GpuTarget& target,
                                 int64_t at_once) {
   LATHE_ASSIGN(const ProductForm product, product_form(general.kernel));
-  const ProductShape shape = shape_of(product, sizes);
+  const ProductShape shape = shape_of(product, sizes, general.most);
   const int64_t few = std::min(shape.rows, shape.columns);
   if (few > kFewLines)
     return unsupported("{} has {} rows and {} columns", general.kernel.name, shape.rows, shape.columns);
@@ -192,9 +192,10 @@ Result<Scheduled> gemv_schedule(const GeneralKernel& general, const SymbolValues
                 blocks = shape.batch * ((std::max(shape.rows, shape.columns) + lines - 1) / lines);
   // Whole turns of all lanes.
   const int64_t unit = terms_last ? kLanes * vector * kLeastTurns : kParts * kLeastTerms;
-  const int64_t parts =
-      std::clamp<int64_t>(kBlocks * target.multiprocessors / std::max<int64_t>(blocks, 1), 1, kMostParts);
-  const int64_t terms = ((shape.depth + parts - 1) / parts + unit - 1) / unit * unit;
+  int64_t parts = std::clamp<int64_t>(kBlocks * target.multiprocessors / std::max<int64_t>(blocks, 1), 1, kMostParts);
+  const auto terms_of = [&] { return ((shape.depth + parts - 1) / parts + unit - 1) / unit * unit; };
+  while (parts > 1 && !shape.has_room_for(terms_of())) --parts;
+  const int64_t terms = terms_of();
   const bool whole = blocks >= target.multiprocessors || terms >= shape.depth;
   return whole_or_split(general.kernel, product, whole ? 0 : terms, product_form,
                         [&](const Kernel& kernel, const ProductForm& form, const std::string& summed) {

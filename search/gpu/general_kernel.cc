@@ -6,6 +6,8 @@
 #include <set>
 
 #include "ir/analysis/analysis.h"
+#include "ir/analysis/dependence.h"
+#include "ir/core/names.h"
 #include "search/gpu/decoded_weight.h"
 #include "search/gpu/packed_constants.h"
 #include "search/moves/transform_util.h"
@@ -18,12 +20,13 @@ namespace {
 
 constexpr int64_t kMostElements = int64_t{1} << 40;  // of a dimension
 
-// Of attention, whose Schedules need to know heads, depth and columns.
-bool counts_keys(const Kernel& kernel) {
+bool has_role(const Kernel& kernel, const char* role) {
   bool out = false;
-  for_each_stmt(kernel.body, [&](const Stmt& s) { out |= s.role == "key"; });
+  for_each_stmt(kernel.body, [&](const Stmt& s) { out |= s.role == role; });
   return out;
 }
+// Of attention, whose Schedules need to know heads, depth and columns.
+bool counts_keys(const Kernel& kernel) { return has_role(kernel, "key"); }
 
 // Sizes that have to be the same: of scopes, and of dimensions of buffers.
 class Sizes {
@@ -77,7 +80,14 @@ class Generaliser {
       for (size_t d = 0; d < b.dims.size(); ++d) dims_[b.name].push_back(sizes_.add(b.dims[d]));
     }
     walk(k.body);
+    for (const auto& [ids, n] : chosen_)
+      if (computed_.count(ids) != 0) sizes_.fix(n);
     if (counts_keys(k)) sizes_.fix_constants();
+    if (has_role(k, "slot")) {  // of a head that is appended to a cache, which registers hold
+      for_each_stmt(k.body, [&](const Stmt& s) {
+        if (s.role == "col") sizes_.fix(scopes_.at(s.iter));
+      });
+    }
     const std::vector<Symbol> naive = std::exchange(k.symbols, {});
     for (const Symbol& s : naive) taken_.insert(s.name);
     for (const Buffer& b : k.buffers) taken_.insert(b.name);
@@ -147,9 +157,16 @@ class Generaliser {
         const auto first =
             std::find_if(chosen_.begin(), chosen_.end(), [&](const auto& c) { return c.first == b.name; });
         sizes_.join(first->second, n);
+      } else if (const Expr* offsets = begins(i, n)) {
+        fix_names(i);
+        offsets_.emplace((*offsets)->name, n);
+        sizes_.join(offsets_.at((*offsets)->name), n);
       } else {
         sizes_.fix(n);
         fix_names(i);
+        for_each_node(i, [&](const ExprNode& e) {
+          if (e.op == Op::k_load) computed_.insert(e.name);
+        });
       }
     }
   }
@@ -160,6 +177,16 @@ class Generaliser {
     if (e->op != Op::k_load) return nullptr;
     const ValueRange& values = out_.kernel.find_buffer(e->name)->values;
     return values.lo && values.hi ? &e : nullptr;
+  }
+
+  // The load of an offset in the index of a row of its group: offsets may be as large as there are rows.
+  const Expr* begins(const Expr& i, int n) const {
+    if (counts_keys(out_.kernel) || i->op != Op::k_add) return nullptr;
+    const size_t row = i->args[1]->op == Op::k_iter ? 1 : 0;
+    const Expr* offsets = chosen(i->args[1 - row]);
+    if (offsets == nullptr || i->args[row]->op != Op::k_iter) return nullptr;
+    const ValueRange& values = out_.kernel.find_buffer((*offsets)->name)->values;
+    return is_const_int(values.lo, 0) && equal(simplify(values.hi), simplify(sizes_.size(n))) ? offsets : nullptr;
   }
 
   Expr add_symbol(const char* kind, const Expr& size, int64_t least) {
@@ -205,6 +232,8 @@ class Generaliser {
     for (const auto& [ids, n] : chosen_) {
       if (ids == b.name && !sizes_.fixed(n)) b.values.hi = symbol_of(n) - Expr(1);
     }
+    const auto rows = offsets_.find(b.name);
+    if (rows != offsets_.end() && !sizes_.fixed(rows->second)) b.values.hi = symbol_of(rows->second);
   }
 
   // Symbols of the naive Kernel that are still there get names of their own.
@@ -236,6 +265,8 @@ class Generaliser {
   std::map<std::string, int> scopes_;
   std::map<std::string, std::vector<int>> dims_;
   std::vector<std::pair<std::string, int>> chosen_;  // integers, and a dimension that they choose from
+  std::map<std::string, int> offsets_;               // of groups, and the dimension of rows that they divide
+  std::set<std::string> computed_;                   // integers that indices are computed with
   std::vector<int> around_;
   std::vector<std::vector<int>> statements_;  // the scopes around each
   std::map<int, Expr> symbols_;               // by root
@@ -255,12 +286,53 @@ Expr bounded(const Expr& extent) {
   return is_const_int(window) && equal(simplify(end - most), simplify(extent)) ? min(window, end) : extent;
 }
 
+bool is_empty(const Buffer& b) {
+  return std::any_of(b.dims.begin(), b.dims.end(), [](const Expr& d) { return is_const_int(d, 0); });
+}
+
+bool never_runs(const Stmt& nest) {
+  for (const Stmt* s = &nest; s->kind == Stmt::Kind::scope; s = &s->body[0]) {
+    if (is_const_int(s->extent, 0)) return true;
+    if (s->body.size() != 1) break;
+  }
+  return false;
+}
+
+// Attention without sequences, whose results are cleared all the same.
+void drop_what_never_runs(Kernel& k) {
+  std::erase_if(k.body, never_runs);
+  std::erase_if(k.buffers,
+                [&](const Buffer& b) { return !is_param(b.place) && collect_accesses(k.body, {}, &b.name).empty(); });
+}
+
+// Results without elements, each of a nest that never runs.
+void store_nothing(Kernel& k) {
+  k.body.clear();
+  std::erase_if(k.buffers, [](const Buffer& b) { return !is_param(b.place); });
+  for (const Buffer& b : k.buffers) {
+    if (b.place != Place::out) continue;
+    std::vector<Expr> index;
+    for (size_t d = 0; d < b.dims.size(); ++d) index.push_back(iter(fmt::format("{}_{}", b.name, d)));
+    const Expr zero = const_float(0);
+    Stmt s = make_assign(b.name, index, AssignOp::set, b.type == DType::f32 ? zero : cast(b.type, zero));
+    for (size_t d = b.dims.size(); d-- > 0;) s = make_scope(index[d]->name, b.dims[d], {std::move(s)});
+    k.body.push_back(std::move(s));
+  }
+}
+
 }  // namespace
 
 GeneralKernel general_kernel(const Kernel& naive) {
   GeneralKernel out = Generaliser(naive).run();
   out.kernel = decode_apart(std::move(out.kernel));
   if (!counts_keys(out.kernel)) return out;
+  const bool nothing = std::all_of(out.kernel.buffers.begin(), out.kernel.buffers.end(),
+                                   [](const Buffer& b) { return b.place != Place::out || is_empty(b); });
+  if (nothing) {
+    store_nothing(out.kernel);
+    return out;
+  }
+  drop_what_never_runs(out.kernel);
   for_each_stmt(out.kernel.body, [](Stmt& s) {
     if (s.kind == Stmt::Kind::scope) s.extent = bounded(s.extent);
   });

@@ -6,7 +6,7 @@
 //
 // A scope and the dimensions that its iterator indexes share a symbol. Where an index is anything else than an
 // iterator, the sizes that it meets stay as they were; so do those of attention that are numbers. Integers that
-// choose a row of a dimension end where that ends.
+// choose a row of a dimension end where that ends; so do offsets of groups of rows.
 #pragma once
 #include <string>
 #include <utility>

@@ -94,10 +94,16 @@ bool is_given(const Kernel& kernel, const ProductForm& form) {
          });
 }
 
-ProductShape shape_of(const ProductForm& form, const SymbolValues& sizes) {
+ProductShape shape_of(const ProductForm& form, const SymbolValues& sizes, const SymbolValues& most) {
   const auto extent = [&](const Stmt* s) { return evaluate(s->extent, sizes).value_or(1); };
+  const auto largest = [&](const Stmt* s) { return evaluate(s->extent, most).value_or(1); };
   ProductShape out{1, extent(form.m), extent(form.n), extent(form.k)};
-  for (const Stmt* b : form.batch) out.batch *= extent(b);
+  out.most_results = static_cast<double>(largest(form.m)) * static_cast<double>(largest(form.n));
+  out.most_depth = largest(form.k);
+  for (const Stmt* b : form.batch) {
+    out.batch *= extent(b);
+    out.most_results *= static_cast<double>(largest(b));
+  }
   return out;
 }
 

@@ -33,8 +33,8 @@ ir::Result<ProductForm> product_form(const ir::Kernel& kernel);
 ir::Result<ProductForm> product_form(const ir::Kernel& kernel, size_t nest);
 // Whether all operands are matrices that lie in memory as they are read.
 bool is_given(const ir::Kernel& kernel, const ProductForm& form);
-// Of those sizes of its symbols.
-ProductShape shape_of(const ProductForm& form, const ir::SymbolValues& sizes);
+// Of those sizes of its symbols; most: their largest values in calls.
+ProductShape shape_of(const ProductForm& form, const ir::SymbolValues& sizes, const ir::SymbolValues& most);
 
 // Tiles of the result, where sums start, grow and are used apart from each other, and steps of so many terms:
 //   mb { nb { mi { ni } | k0 { k1 { mik { nik } } } k2 { .. } | mie { nie } } }

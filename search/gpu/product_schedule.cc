@@ -196,7 +196,7 @@ Result<Scheduled> product_schedule(const GeneralKernel& general, const ProductTi
 Result<std::vector<ProductTile>> tiles_of_product(const GeneralKernel& general, const SymbolValues& sizes,
                                                   const GpuTarget& target) {
   LATHE_ASSIGN(const ProductForm product, product_form(general.kernel));
-  ProductShape shape = shape_of(product, sizes);
+  ProductShape shape = shape_of(product, sizes, general.most);
   shape.copied = is_copied(general.kernel, product);
   for (const ProductOperand& o : product.operands) {
     if (o.dims == 2 && o.terms_last) (o.of_rows ? shape.turned_rows : shape.turned_columns) = true;

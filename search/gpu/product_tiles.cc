@@ -111,7 +111,7 @@ std::vector<ProductTile> ranked_tiles(const ProductShape& shape, const ir::GpuTa
     tile.ahead = shape.copied && (shape.turned_rows || shape.turned_columns);
     if (tile.ahead) out.push_back(tile);
     tile.ahead = false;
-    for (const int64_t terms : shared_terms(blocks, shape.depth, tile.depth, gpu)) {
+    for (const int64_t terms : shared_terms(blocks, shape, tile.depth, gpu)) {
       tile.terms = terms;
       out.push_back(tile);
     }

@@ -1,11 +1,13 @@
 // Tiles of products on a GPU: what a block of threads computes, and a thread of it; which of them a GPU can run, and
 // which is best for a shape by the bytes and instructions that it takes.
 #pragma once
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
 #include "ir/base/gpu_target.h"
 #include "ir/base/status.h"
+#include "search/gpu/workspace.h"
 
 namespace lathe::search {
 
@@ -31,6 +33,14 @@ struct ProductShape {
   bool copied = false;  // operands go to shared memory as they are given, 16 bytes at a time
   bool lines = false;   // results lie in lines of whole vectors of 16 bytes
   bool turned_rows = false, turned_columns = false;  // an operand's neighbours are terms, and it is turned round
+  double most_results = 0;                           // of any call; 0: all are alike
+  int64_t most_depth = 0;
+
+  // Whether the workspace has room for parts of so many terms in every call.
+  bool has_room_for(int64_t terms) const {
+    const double results = static_cast<double>(batch * rows) * static_cast<double>(columns);
+    return has_room(std::max(results, most_results), (std::max(depth, most_depth) + terms - 1) / terms);
+  }
 };
 // Steps of operands in shared memory, of which one is used and the others are on their way: as many as fit.
 int64_t product_stages(const ProductTile& tile);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "ir/analysis/dependence.h"
 #include "ir/core/names.h"
 #include "search/gpu/move_list.h"
 
@@ -21,25 +22,42 @@ int64_t threads_for(const Expr& extent) {
   return divisor < kLeast ? kThreads : divisor;
 }
 
-}  // namespace
+// What it holds is used in one nest; null: in several, or in none.
+const Stmt* only_user(const Kernel& kernel, const std::string& buffer) {
+  const Stmt* out = nullptr;
+  for (const Stmt& nest : kernel.body) {
+    if (collect_accesses({nest}, {}, &buffer).empty()) continue;
+    if (out != nullptr) return nullptr;
+    out = &nest;
+  }
+  return out;
+}
 
-Result<Scheduled> thread_schedule(const GeneralKernel& rows, const SymbolValues&) {
+Status share_out(MoveList& list, const Kernel& kernel, const Stmt& outermost) {
   std::vector<const Stmt*> nest;
-  for (const std::vector<Stmt>* body = &rows.kernel.body; body->size() == 1 && body->front().kind == Stmt::Kind::scope;
-       body = &body->front().body)
-    nest.push_back(&body->front());
-  if (nest.empty()) return unsupported("{} has no rows", rows.kernel.name);
+  for (const Stmt* s = &outermost; s->kind == Stmt::Kind::scope; s = &s->body.front()) {
+    nest.push_back(s);
+    if (s->body.size() != 1) break;
+  }
+  if (nest.empty()) return unsupported("{} has no rows", kernel.name);
   const std::string& b = nest.back()->iter;
-  MoveList list(rows.kernel, "threads.1");
-  for (const Buffer& t : rows.kernel.buffers) {
-    if (is_param(t.place)) continue;
-    if (t.dims.size() > nest.size()) return unsupported("{} holds rows of {}", t.name, rows.kernel.name);
+  for (const Buffer& t : kernel.buffers) {
+    if (is_param(t.place) || only_user(kernel, t.name) != &outermost) continue;
+    if (t.dims.size() > nest.size()) return unsupported("{} holds rows of {}", t.name, kernel.name);
     list.move("move_to_register {} {}", t.name, b);
   }
   list.move("tile_scope {0} {1} tail=mask as {0}b,{0}t", b, threads_for(nest.back()->extent));
   for (size_t i = 0; i + 1 < nest.size(); ++i) list.move("parallelize_grid {}", nest[i]->iter);
   list.move("parallelize_grid {}b", b);
   list.move("parallelize_block {}t", b);
+  return {};
+}
+
+}  // namespace
+
+Result<Scheduled> thread_schedule(const GeneralKernel& rows, const SymbolValues&) {
+  MoveList list(rows.kernel, "threads.1");
+  for (const Stmt& nest : rows.kernel.body) LATHE_RETURN_IF_ERROR(share_out(list, rows.kernel, nest));
   return list.finish();
 }
 

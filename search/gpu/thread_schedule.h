@@ -1,5 +1,5 @@
-// What no other Schedule for GPUs fits: a thread has whole rows of the outermost scopes, and does what is inside in
-// order, such as sums of what comes before each element.
+// What no other Schedule for GPUs fits: a thread has whole rows of the scopes around each nest, and does what is inside
+// in order, such as sums of what comes before each element. Nests are launches, which hand each other temporaries.
 //
 //   for b: a = 0; for n: {a += x[b, n]; y[b, n] = a}
 //     -> for bb @grid: for bt < 64 @block: a[] = 0; for n: {a[] += x[b, n]; y[b, n] = a[]}
@@ -9,8 +9,8 @@
 
 namespace lathe::search {
 
-// UNSUPPORTED: there is no scope around all, rows depend on each other, or a temporary has more than one element of a
-// row.
+// UNSUPPORTED: there is no scope around a nest, rows depend on each other, or a temporary of one nest has more than one
+// element of a row.
 ir::Result<Scheduled> thread_schedule(const GeneralKernel& rows, const ir::SymbolValues& sizes);
 
 }  // namespace lathe::search

@@ -66,12 +66,14 @@ struct SumParts {
   }
 };
 // Terms of a part that are worth a try, by the number of blocks that there are without parts. depth: of a step.
-inline std::vector<int64_t> shared_terms(int64_t blocks, int64_t terms, int64_t depth, const ir::GpuTarget& gpu) {
+inline std::vector<int64_t> shared_terms(int64_t blocks, const ProductShape& s, int64_t depth,
+                                         const ir::GpuTarget& gpu) {
   constexpr int64_t kLeastSteps = 4;
   std::vector<int64_t> out;
   for (const int64_t parts : {2, 4, 8, 16}) {
-    const int64_t part = ceil_div(ceil_div(terms, parts), depth) * depth;
-    if (blocks >= gpu.multiprocessors || part < kLeastSteps * depth || part >= terms) break;
+    const int64_t part = ceil_div(ceil_div(s.depth, parts), depth) * depth;
+    if (blocks >= gpu.multiprocessors || part < kLeastSteps * depth || part >= s.depth) break;
+    if (!s.has_room_for(part)) break;
     out.push_back(part);
   }
   return out;

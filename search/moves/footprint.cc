@@ -311,17 +311,18 @@ bool surely_le(const Expr& a, const Expr& b, const Ranges& ranges) {
   if (b->op == Op::k_min) return surely_le(a, b->args[0], ranges) && surely_le(a, b->args[1], ranges);
   if (a->op == Op::k_min) return surely_le(a->args[0], b, ranges) || surely_le(a->args[1], b, ranges);
   if (b->op == Op::k_max && (surely_le(a, b->args[0], ranges) || surely_le(a, b->args[1], ranges))) return true;
-  const bool quotients = a->op == b->op && (a->op == Op::k_floordiv || a->op == Op::k_ceildiv) &&
-                         is_const_int(a->args[1]) && a->args[1]->ival > 0 && equal(a->args[1], b->args[1]);
-  if (quotients) return surely_le(a->args[0], b->args[0], ranges);
+  const bool divides = a->op == Op::k_floordiv || a->op == Op::k_ceildiv;
+  const bool alike = divides && a->op == b->op && is_const_int(a->args[1]) && equal(a->args[1], b->args[1]);
+  if (alike && a->args[1]->ival > 0) return surely_le(a->args[0], b->args[0], ranges);
+  if (divides) {
+    const Expr outside = choices_outside(a, ranges);
+    return is_choice(outside) && surely_le(outside, b, ranges);
+  }
   // min and max under a sum: move the rest of the sum inside.
   if (a->op != Op::k_add && a->op != Op::k_sub) return false;
   const Expr &x = a->args[0], &y = a->args[1];
-  const auto is_choice = [](const Expr& e) { return e->op == Op::k_min || e->op == Op::k_max; };
-  if (is_choice(x)) {
-    const Expr p = make(a->op, {x->args[0], y}), q = make(a->op, {x->args[1], y});
-    return surely_le(make(x->op, {p, q}), b, ranges);
-  }
+  if (is_choice(x))
+    return surely_le(make(x->op, {make(a->op, {x->args[0], y}), make(a->op, {x->args[1], y})}), b, ranges);
   if (a->op == Op::k_add && is_choice(y)) return surely_le(make(y->op, {x + y->args[0], x + y->args[1]}), b, ranges);
   return false;
 }

@@ -7,6 +7,7 @@
 #include "ir/analysis/intrinsics.h"
 #include "ir/core/names.h"
 #include "search/moves/footprint.h"
+#include "search/moves/last_rows.h"
 #include "search/moves/legality.h"
 #include "search/moves/transform_rows.h"
 #include "search/moves/transform_util.h"
@@ -38,8 +39,9 @@ Result<ScopeSite> find_unmarked(Kernel& kernel, const std::string& iter) {
 Status apply_unroll_scope(TransformResult& result, const Move& move, const TransformParams&) {
   LATHE_ASSIGN(const ScopeSite site, find_unmarked(result.kernel, move.args[0]));
   Stmt& scope = site.scope();
-  const int64_t most = interval(scope.extent, ranges_at(result.kernel, site.outer)).hi;
-  if (most > (is_const_int(scope.extent) ? kMaxUnroll : kMaxUnrollVariants)) {
+  const Ranges ranges = ranges_at(result.kernel, site.outer);
+  const int64_t most = is_const_int(scope.extent) ? kMaxUnroll : kMaxUnrollVariants;
+  if (interval(scope.extent, ranges).hi > most && !proves_le(scope.extent, Expr(most), ranges)) {
     return invalid("expected a constant extent, or one of at most {}, got {}", kMaxUnrollVariants, print_extent(scope));
   }
   scope.mark = Mark::unroll;
@@ -104,6 +106,7 @@ static Status share_out(TransformResult& result, const char* row, const Move& mo
   }
   if (is_of_grid(mark)) {
     for (std::string& buffer : in_segments(site.scope())) own.push_back(std::move(buffer));
+    for (std::string& buffer : in_last_rows(result.kernel, site.scope())) own.push_back(std::move(buffer));
   }
   site.scope().mark = mark;
   Answer answer = independent(result.kernel, move.args[0], {.apart = own});

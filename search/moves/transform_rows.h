@@ -16,6 +16,7 @@ LATHE_MOVE_ROW(fill_scope);
 LATHE_MOVE_ROW(extend_temporary);
 LATHE_MOVE_ROW(level_scope);
 LATHE_MOVE_ROW(bound_scope);
+LATHE_MOVE_ROW(skip_replaced);
 LATHE_MOVE_ROW(swap_scopes);
 LATHE_MOVE_ROW(deal_scope);
 LATHE_MOVE_ROW(move_to_shared);

@@ -78,6 +78,16 @@ const std::vector<Transform>& transforms() {
        .apply = apply_bound_scope,
        .propose = propose_bound_scope,
        .where = Where::gpu},
+      {.name = "skip_replaced",
+       .args = "scope as later,last,each,behind,once",
+       .picture = "for t < T: c[s[t]] = e(t)  ->  for a < T: k[a] = [no s[b] behind is s[a]]\n"
+                  "  for t < T: for once < k[t]: c[s[t]] = e(t)",
+       .numeric = kExact,
+       .preconditions = {"what is stored must be assigned and never read there, or live inside one iteration",
+                         "iterations with the same integer must store to the same cells"},
+       .apply = apply_skip_replaced,
+       .propose = propose_skip_replaced,
+       .where = Where::gpu},
       {.name = "deal_scope",
        .args = "scope size as thread,turn",
        .picture = "for n < N: S(n)  ->  for t < min(T, N): for i < ceildiv(N - t, T): S(T*i + t)",
@@ -148,8 +158,7 @@ const std::vector<Transform>& transforms() {
        .picture = "t[i] = e(i); f(t[j])  ->  f(e(j))\n"
                   "t[i] = e(i); s: f(t[j]); g(t[k])  ->  t[i] = e(i); s: f(e(j)); g(t[k])   (at s)",
        .numeric = kContract,
-       .preconditions = {"every read must come after the assignment, in the same iteration of the "
-                         "scopes around both",
+       .preconditions = {"every read must come after the assignment, in the same iteration of the scopes around both",
                          "every cell that is read must have been assigned",
                          "what the assignment reads must stay unchanged until the last read"},
        .apply = apply_inline_temporary,
@@ -158,18 +167,15 @@ const std::vector<Transform>& transforms() {
        .args = "buffer target",
        .picture = "for s: t[i] = 0; t[i] += e; c[b + i] = t[i]  ->  for s: c[b + i] = 0; c[b + i] += e",
        .numeric = kExact,
-       .preconditions = {"nothing else may use the target between the first and the last use of the "
-                         "temporary",
+       .preconditions = {"nothing else may use the target between the first and the last use of the temporary",
                          "every cell that is written must be copied to the target",
                          "nothing may write the temporary once it is copied",
-                         "the temporary's whole life must be inside one iteration of the scopes "
-                         "around its uses"},
+                         "the temporary's whole life must be inside one iteration of the scopes around its uses"},
        .apply = apply_delete_temporary,
        .propose = propose_delete_temporary},
       {.name = "reuse_dims",
        .args = "buffer dim",
-       .picture = "t[M, N]; for m: for n: t[m, n] = e; f(t[m, n])  ->  t[N]; for m: for n: t[n] = e; "
-                  "f(t[n])   (dim 0)",
+       .picture = "t[M, N]; for m: for n: t[m, n] = e; f(t[m, n])  ->  t[N]; for m: for n: t[n] = e; f(t[n])   (dim 0)",
        .numeric = kExact,
        .preconditions = {"the buffer's whole life must be inside one iteration of the scope that "
                          "indexes the dimension"},
@@ -260,8 +266,7 @@ const std::vector<Transform>& transforms() {
        .picture = "at: for n0: for n1 < P: a += v  ->  at: for q < P: p[q] = 0;\n"
                   "  for n0: for n1 < P: p[n1] += v; for r < P: a += p[r]",
        .numeric = kReassociate,
-       .preconditions = {"the statement that holds the scope must use the buffer for reductions of "
-                         "one kind only"},
+       .preconditions = {"the statement that holds the scope must use the buffer for reductions of one kind only"},
        .apply = apply_split_reduction,
        .propose = propose_split_reduction},
       {.name = "share_sum",
@@ -277,16 +282,12 @@ const std::vector<Transform>& transforms() {
        .where = Where::gpu},
       {.name = "online_reduction",
        .args = "maximum sum partials as max,sum,next,outer,inner",
-       .picture = "for n: m max= x(n); for n2: a += exp(x(n2) - m)  ->  for q < P: m_p[q] = -inf, "
-                  "a_p[q] = 0;\n"
-                  "  for n0: for n1 < P: t = max(x, m_p); a_p = a_p * exp(m_p - t) + exp(x - t); "
-                  "m_p = t;\n"
+       .picture = "for n: m max= x(n); for n2: a += exp(x(n2) - m)  ->  for q < P: m_p[q] = -inf, a_p[q] = 0;\n"
+                  "  for n0: for n1 < P: t = max(x, m_p); a_p = a_p * exp(m_p - t) + exp(x - t); m_p = t;\n"
                   "  for r < P: m max= m_p[r]; for s < P: a += a_p[s] * exp(m_p[s] - m)",
        .numeric = kReassociate,
-       .preconditions = {"from one scope to the other nothing may use the maximum or write what it "
-                         "is taken of",
-                         "neither scope may change what the values depend on, or use the sum "
-                         "elsewhere"},
+       .preconditions = {"from one scope to the other nothing may use the maximum or write what it is taken of",
+                         "neither scope may change what the values depend on, or use the sum elsewhere"},
        .apply = apply_online_reduction,
        .propose = propose_online_reduction},
       {.name = "split_softmax",
@@ -453,8 +454,7 @@ const std::vector<Transform>& transforms() {
        .numeric = kReassociate,
        .preconditions = {"the scope must run at least once",
                          "what the first part hands to the second must live inside one iteration",
-                         "the first part of an iteration may not depend on the second part of "
-                         "another"},
+                         "the first part of an iteration may not depend on the second part of another"},
        .apply = apply_pipeline,
        .propose = propose_pipeline},
       {.name = "specialize_roles",

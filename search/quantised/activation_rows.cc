@@ -43,8 +43,9 @@ void write_activation_rows(Script& s, const ActivationRows& of) {
   // What one group waits for, others do meanwhile.
   std::string around = scale.iter;
   const bool short_groups = of.scale <= kBeside * of.lanes;
-  if (short_groups && of.depth / of.scale % kBeside == 0) {
-    s.move("tile_scope {} {} tail=exact as {}s,{}u", around, kBeside, around, around);
+  const int64_t scales = of.depth / of.scale, side_by_side = scales % kBeside == 0 ? kBeside : scales % 2 == 0 ? 2 : 1;
+  if (short_groups && side_by_side > 1) {
+    s.move("tile_scope {} {} tail=exact as {}s,{}u", around, side_by_side, around, around);
     around += "u";
   }
   s.move("move_to_register {} {}", scale.body[0].target, around);

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "ir/analysis/analysis.h"
+#include "ir/analysis/grouped_weight.h"
 #include "ir/core/layout_steps.h"
 
 namespace lathe::search {
@@ -28,10 +29,16 @@ QuantisedParts quantised_parts(const Kernel& kernel) {
   if (p.n == nullptr || p.k == nullptr || p.k->body.size() != 1 || p.k->body[0].kind != Stmt::Kind::assign) return {};
   const Expr& value = p.k->body[0].value;
   if (p.m != nullptr && (value->op != Op::k_mul || p.n->body.size() != 3 || !perfectly_contains(*p.m, *p.n))) return {};
-  p.weight = p.m != nullptr ? value->args[1] : value;
+  const Expr& weight = p.m != nullptr ? value->args[1] : value;
+  if (p.m != nullptr && unwidened(value->args[0])->op == Op::k_load) p.row = unwidened(value->args[0]);
+  for (const Stmt& s : kernel.body) {
+    if (s.kind == Stmt::Kind::scope && s.role == "clear") p.clears.push_back(&s);
+  }
   p.packed = p.m != nullptr;
-  for_each_node(p.weight, [&](const ExprNode& load) {
-    if (load.op != Op::k_load) return;
+  const auto says_which = [&](const Expr& index) {
+    return !is_const_int(index) && !uses(index, p.n->iter) && !uses(index, p.k->iter);
+  };
+  for_each_value_load(weight, [&](const ExprNode& load) {
     const auto is_it = [&](const QuantisedField& f) { return f.name == load.name; };
     if (std::any_of(p.fields.begin(), p.fields.end(), is_it)) return;
     for (const Expr& index : load.args) {
@@ -40,14 +47,34 @@ QuantisedParts quantised_parts(const Kernel& kernel) {
         p.reordered |= n.op == Op::k_load && std::any_of(n.args.begin(), n.args.end(), by_depth);
       });
     }
-    QuantisedField f{load.name, -1};
+    QuantisedField f{load.name, -1, load.args.size() > 1 && says_which(load.args[0]) ? 1 : 0};
     for (size_t d = 0; d < load.args.size(); ++d) {
       if (uses(load.args[d], p.n->iter)) f.n_dim = static_cast<int>(d);
     }
     p.packed &= kernel.find_buffer(load.name)->place == Place::constant && f.n_dim >= 0;
     p.fields.push_back(f);
   });
+  p.packed &= !p.reordered;
+  p.weight = rewrite(weight, [&](const Expr& e) -> Expr {
+    if (e->op != Op::k_load || e->args.size() < 2 || !says_which(e->args[0])) return {};
+    std::vector<Expr> index = e->args;
+    index[0] = Expr(0);
+    return load(e->name, std::move(index), e->type);
+  });
   return p;
+}
+
+int64_t rows_of_product(const QuantisedParts& p, const Problem& problem) {
+  if (p.m == nullptr) return 1;
+  return p.row ? rows_of_weight(*p.m, p.row, problem) : extent_at(p.m->extent, problem);
+}
+
+std::string outermost_scope(Script& s, const QuantisedParts& p, const Problem& problem) {
+  const std::vector<const Stmt*> batches = scopes_with_role(problem.kernel, "batch");
+  if (batches.empty()) return "n0";
+  if (!p.chooses() || !shares_panels(*p.m, problem)) return batches.front()->iter;
+  for (size_t h = batches.size(); h > 0; --h) s.move("swap_scopes {} n0", batches[h - 1]->iter);
+  return "n0";
 }
 
 FieldBytes field_bytes(const QuantisedParts& parts, const Problem& problem) {
@@ -56,7 +83,8 @@ FieldBytes field_bytes(const QuantisedParts& parts, const Problem& problem) {
   for (const QuantisedField& f : parts.fields) {
     const Buffer& b = *problem.kernel.find_buffer(f.name);
     double bytes = dtype_bytes(b.type);
-    for (const Expr& d : b.dims) bytes *= static_cast<double>(std::max<int64_t>(extent_at(d, problem), 1));
+    for (size_t d = static_cast<size_t>(f.chosen); d < b.dims.size(); ++d)
+      bytes *= static_cast<double>(std::max<int64_t>(extent_at(b.dims[d], problem), 1));
     if (bytes > most) out.largest = f.name;
     most = std::max(most, bytes);
     out.of[f.name] = bytes;
@@ -81,7 +109,7 @@ void pack_field(Script& s, const QuantisedField& field, int64_t columns, int qua
   std::vector<LayoutDim> now = s.kernel().find_buffer(field.name)->layout, wanted;
   const auto is_inner = [&](const LayoutDim& l, int dim) { return l.dim == dim && l.part == Part::inner; };
   for (const LayoutDim& l : now) {
-    if (l.dim == field.n_dim && l.part == Part::outer) wanted.insert(wanted.begin(), l);
+    if (l.dim == field.n_dim && l.part == Part::outer) wanted.insert(wanted.begin() + field.chosen, l);
     if (l.dim != field.n_dim && !is_inner(l, quads)) wanted.push_back(l);
   }
   for (const int dim : {field.n_dim, quads}) {

@@ -59,7 +59,7 @@ class DotsSketch {
         t_(target),
         p_(quantised_parts(problem.kernel)),
         g_(groups_of(p_, Ranges(problem.kernel))),
-        m_(extent_at(p_.m->extent, problem)),
+        m_(rows_of_product(p_, problem)),
         n_(extent_at(p_.n->extent, problem)),
         k_(p_.k->extent->ival),
         bytes_(field_bytes(p_, problem)),
@@ -321,6 +321,7 @@ Status DotsSketch::write(Script& s, const Setting& k) const {
   s.move("quantize_activations {} group={} scale={}{} as kg", p_.k->iter, g_.group, scale(k), sums);
   write_activation_rows(
       s, {.lanes = t_.lanes, .depth = k_, .scale = scale(k), .group = g_.group, .parallel = k.parallel != 0});
+  write_prologues(s, p_.clears, problem_, t_.lanes);
   write_tiles(s, k);
   return {};
 }
@@ -331,14 +332,13 @@ void DotsSketch::write_tiles(Script& s, const Setting& k) const {
   const std::string integers = find_scope(s.kernel(), "kg")->body[0].target;
   const std::string sums_of_part = in_parts(k) ? find_scope(s.kernel(), "kg_s")->body[0].target : "";
   std::string part;
-  const std::vector<const Stmt*> batches = scopes_with_role(problem_.kernel, "batch");
-  const std::string outermost = batches.empty() ? "n0" : batches.front()->iter;
   const int64_t columns = k.panel_columns * k.streams;
   const char* tail = tail_of(p_.n->extent, columns, problem_.kernel);
   s.move("tile_scope {} {} tail={} as m0,m1", m, k.tile_rows, tail_of(p_.m->extent, k.tile_rows, problem_.kernel));
   s.move("tile_scope {} {} tail={} as n0,n1", n, columns, tail);
   s.move("swap_scopes m1 n0");
   s.move("swap_scopes m0 n0");
+  const std::string outermost = outermost_scope(s, p_, problem_);
   // Start, groups, end; in each group its start, sums and end.
   const auto split = [&](const std::string& from, const std::string& to) {
     for (const char* scope : {"n", "m"}) s.move("split_scope {}{} after=0 as {}{}", scope, from, scope, to);

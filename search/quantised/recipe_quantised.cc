@@ -108,7 +108,7 @@ class QuantisedSketch {
       : problem_(problem),
         t_(target),
         p_(quantised_parts(problem.kernel)),
-        m_(p_.m != nullptr ? extent_at(p_.m->extent, problem) : 1),
+        m_(rows_of_product(p_, problem)),
         n_(extent_at(p_.n->extent, problem)),
         k_(extent_at(p_.k->extent, problem)),
         constants_(constants(p_.weight)),
@@ -284,7 +284,7 @@ void QuantisedSketch::write_tiles(Script& s, const Setting& k) const {
   DepthCut cut = cut_;
   cut.step = steps(k);
   const std::vector<DepthPart> depth = cut_depth(s, p_.k->iter, k_, cut);
-  const std::vector<const Stmt*> batches = scopes_with_role(kernel, "batch");
+  write_prologues(s, p_.clears, problem_, t_.lanes);
   const auto unroll_depth = [&] {
     for (const DepthPart& part : depth) {
       for (const std::string& scope : part.unrolled) s.move("unroll_scope {}", scope);
@@ -293,7 +293,9 @@ void QuantisedSketch::write_tiles(Script& s, const Setting& k) const {
   if (k.panel_columns == 0) {
     unroll_depth();
     s.move("move_to_register {} {}", sums, n);
-    if (k.parallel != 0) s.move("parallelize {}", batches.empty() ? m : batches.front()->iter);
+    const std::vector<const Stmt*> batches = scopes_with_role(kernel, "batch");
+    const std::string outermost = batches.empty() ? m : batches.front()->iter;
+    if (k.parallel != 0 && !has_groups(*p_.m)) s.move("parallelize {}", outermost);
     return;
   }
   const int64_t columns = k.panel_columns * k.streams;
@@ -302,6 +304,7 @@ void QuantisedSketch::write_tiles(Script& s, const Setting& k) const {
   s.move("tile_scope {} {} tail={} as n0,n1", n, columns, tail);
   s.move("swap_scopes m1 n0");
   s.move("swap_scopes m0 n0");
+  const std::string outermost = outermost_scope(s, p_, problem_);
   // Start, parts of the depth, end: each with rows and columns of its own.
   const size_t pieces = depth.size() + 2;
   const auto piece = [](const char* scope, size_t i) {
@@ -341,7 +344,7 @@ void QuantisedSketch::write_tiles(Script& s, const Setting& k) const {
     if (loop != scopes.rend())
       s.prefetch("{} {} ahead={} lines={}", bytes_.largest, *loop, k.prefetch, std::max<int64_t>(bytes / 64, 1));
   }
-  if (k.parallel != 0) s.move("parallelize {}", batches.empty() ? "n0" : batches.front()->iter);
+  if (k.parallel != 0) s.move("parallelize {}", outermost);
 }
 
 Structure QuantisedSketch::structure(const Setting& k, const ProblemFacts& facts) const {

@@ -84,17 +84,13 @@ void vectorize_tile(Script& s, const std::string& n, int64_t nr, int64_t panels,
 }
 
 bool MatmulSketch::shares_panels() const {
-  if (problem_.threads < 2 || problem_.kernel.family != "experts") return false;
-  if (!p_.m->extent || evaluate(p_.m->extent, problem_.dims) == std::nullopt) return true;  // groups of any size
-  int64_t chosen = 1;
-  for (const Stmt* s : scopes_with_role(problem_.kernel, "batch")) chosen *= extent_at(s->extent, problem_);
-  return chosen < 8 * problem_.threads;
+  return problem_.kernel.family == "experts" && search::shares_panels(*p_.m, problem_);
 }
 
 Status MatmulSketch::write(Script& s, const Setting& k) const {
   const Kernel& kernel = problem_.kernel;
   LATHE_RETURN_IF_ERROR(is_setting(k));
-  write_prologues(s);
+  write_prologues(s, p_.prologues, problem_, t_.lanes);
   write_operand_sums(s);
   if (k.row_lanes != 0) {
     write_row_lanes(s, k);
@@ -215,28 +211,6 @@ Status MatmulSketch::write(Script& s, const Setting& k) const {
   if (parts) s.move("parallelize {}", kPartScope);
   if (!groups || problem_.threads > 1) s.move("parallelize {}", outermost);
   return {};
-}
-
-// Operands that are computed first: in vectors where they lie that way, rows shared out, or the columns of few rows.
-void MatmulSketch::write_prologues(Script& s) const {
-  constexpr int64_t kUnroll = 4, kLeastShare = 1024;  // vectors of a step; columns that are worth a thread
-  for (const Stmt* prologue : p_.prologues) {
-    int64_t rows = 1;
-    const Stmt* col = prologue;
-    for (; col->body[0].kind == Stmt::Kind::scope; col = &col->body[0]) rows *= extent_at(col->extent, problem_);
-    const int64_t columns = extent_at(col->extent, problem_);
-    std::string shared = prologue->iter;
-    if (rows < problem_.threads && columns >= 2 * kLeastShare) {
-      s.move("tile_scope {} {} tail=mask as {}b,{}c", col->iter, kLeastShare, col->iter, col->iter);
-      shared = col->iter + "b";
-    }
-    s.move("parallelize {}", shared);
-    const std::string inner = shared == prologue->iter ? col->iter : col->iter + "c";
-    const Stmt* now = find_scope(s.kernel(), inner);
-    if (now == nullptr || now->mark != Mark::none || !unit_stride(s.kernel(), *now)) continue;
-    const Stmt copy = *now;
-    vectorize_columns(s, copy, columns >= kUnroll * t_.lanes ? kUnroll : 1, t_.lanes);
-  }
 }
 
 // Of the next block of a B that is not packed, per four steps of a tile: as many as let its tiles have all rows, each

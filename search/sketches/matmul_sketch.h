@@ -68,9 +68,7 @@ class MatmulSketch {
   bool in_place() const { return panels_ == Panels::in_place; }
   bool rows_apart() const;              // those of a B that lies row-major, by a page at least
   int64_t columns_of_a_thread() const;  // in whole panels, 0: too few
-  // Groups of any size, or too few rows that choose weights, are nothing to share out among threads: panels are, and
-  // each is of all weights that are chosen.
-  bool shares_panels() const;
+  bool shares_panels() const;           // of experts: matmul_parts.h
   bool functions() const { return epilogue_ >= kFunctionRegisters; }
   bool may_join() const;
   bool sums_along_depth(const Setting& k) const { return k.depth_sums != 0 && dots_.columns != 0; }
@@ -123,7 +121,6 @@ class MatmulSketch {
   // What the model is asked for a setting: of the panels, and of the columns that are summed along K.
   MatmulWork work(const Setting& k, int64_t block_rows) const;
   double depth_sum_cycles(const Setting& k) const;
-  void write_prologues(Script& s) const;
   int64_t lines_of_block(const Setting& k) const;
   void write_panels(Script& s, const Setting& k, const char* at, const char* tail) const;
   void write_tile(Script& s, const Setting& k, const char* tail) const;

@@ -37,19 +37,6 @@ int64_t element_bytes(const Expr& load, const Kernel& kernel) {
   return dtype_bytes(kernel.find_buffer(load->name)->type);
 }
 
-// Where integers say how many rows a weight has: as many as each has on average.
-int64_t rows_of(const MatmulParts& p, const Problem& problem) {
-  const int64_t rows = extent_at(p.m->extent, problem);
-  bool chosen = false;
-  for_each_node(p.m->extent, [&](const ExprNode& e) { chosen |= e.op == Op::k_load; });
-  if (!chosen) return rows;
-  int64_t groups = 1;
-  for (const Stmt* s : scopes_with_role(problem.kernel, "batch"))
-    groups *= std::max<int64_t>(extent_at(s->extent, problem), 1);
-  const int64_t all = extent_at(problem.kernel.find_buffer((*p.a)->name)->dims[0], problem);
-  return std::clamp<int64_t>((all + groups - 1) / groups, 1, std::max<int64_t>(rows, 1));
-}
-
 // Between rows of A.
 int64_t row_bytes_of(const MatmulParts& p, const Problem& problem) {
   const Buffer& a = *problem.kernel.find_buffer((*p.a)->name);
@@ -70,7 +57,7 @@ MatmulSketch::MatmulSketch(const Problem& problem, const Target& target)
       t_(target),
       p_(matmul_parts(problem.kernel)),
       panels_(panels_of(p_, problem.kernel)),
-      m_(rows_of(p_, problem)),
+      m_(rows_of_weight(*p_.m, *p_.a, problem)),
       n_(extent_at(p_.n->extent, problem)),
       k_(extent_at(p_.k->extent, problem)),
       m_max_(interval(p_.m->extent, Ranges(problem.kernel)).hi),

@@ -48,6 +48,20 @@ const char kTurns[] =
     "    for t2 < 32 @block:\n"
     "      y[b, t2] = a[t2]\n";
 
+// The first thread of several adds something of its own to what all of them have.
+const char kOneOfSeveral[] =
+    "kernel first(x: f32[M, 9] in, y: f32[M, 8] out) family row where M in 0..100 numeric reassociate\n"
+    "  a: f32[] reg\n"
+    "  for b < M @grid:\n"
+    "    a[] = 0.0\n"
+    "    for t < 1 @block:\n"
+    "      for i < 2:\n"
+    "        a[] += x[b, i]\n"
+    "    for t1 < 4 @block:\n"
+    "      a[] += x[b, t1 + 2]\n"
+    "    for t2 < 8 @block:\n"
+    "      y[b, t2] = x[b, t2] - a[]\n";
+
 // A softmax: rows go round the threads, which keep what they read; 8 vectors at most.
 std::string softmax(int64_t threads, int64_t rows) {
   const std::string n = std::to_string(threads), v = std::to_string(4 * threads), r = std::to_string(rows);
@@ -89,6 +103,8 @@ TEST(BlockCode, Reductions) {
     }
   }
 }
+
+TEST(BlockCode, WhatOneThreadAddsAllHave) { expect_as_interpreted(kernel_of(kOneOfSeveral), {{"M", 5}}, 1e-6); }
 
 DeviceProgram lowered(const std::string& text) {
   const auto cut = search::cut_launches(kernel_of(text));

@@ -1,8 +1,10 @@
 // Chains that the tests of GPUs share, as text.
 #pragma once
+#include <algorithm>
 #include <string>
 
 #include "ir/core/text_form.h"
+#include "search/sketches/recipe.h"
 
 namespace lathe::test {
 
@@ -43,5 +45,11 @@ inline const char kTurnedProduct[] =
     "        c[m, n] += a[m, k] * b[n, k]\n      y[m, n] = max(c[m, n] + e[n], 0.0)\n";
 
 inline ir::Kernel kernel_of(const std::string& text) { return ir::parse_kernel(text).value(); }
+// For calls of at most these sizes, as a hint's range has them.
+inline ir::Kernel up_to(const ir::Kernel& kernel, const ir::SymbolValues& most) {
+  ir::SymbolRanges ranges;
+  for (const auto& [name, value] : most) ranges[name] = {std::min<int64_t>(value, 1), value};
+  return search::restrict_symbols(kernel, ranges);
+}
 
 }  // namespace lathe::test

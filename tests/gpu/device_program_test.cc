@@ -81,7 +81,7 @@ TEST(DeviceProgram, RefusesWhatADeviceLacks) {
         .message();
   };
   EXPECT_EQ(why("p0[i0]"), "");
-  EXPECT_THAT(why("sin(p0[i0])"), HasSubstr("sin(p0[i0]) has no function on a device"));
+  EXPECT_THAT(why("f32(f64(p0[i0]))"), HasSubstr("f64(p0[i0]) has no function on a device"));
   EXPECT_EQ(why("f32(i0)"), "");
 }
 

@@ -53,6 +53,27 @@ TEST(GeneralKernel, IntegersEndWhereTheirDimensionDoes) {
             "  for i < D0:\n    for j < D1:\n      d[i, j] = s[i64(ids[i]), j]\n");
 }
 
+// Rows of groups: as many as their offsets go up to, whatever number that is.
+TEST(GeneralKernel, OffsetsEndWhereTheirRowsDo) {
+  EXPECT_EQ(general("kernel g(a: f32[7, 5] in, offsets: i32[9] in values 0..7, y: f32[7, 5] out)\n"
+                    "  for zm < 7:\n    for zn < 5:\n      y[zm, zn] = 0.0\n"
+                    "  for t < 8:\n    for m < i64(offsets[t + 1]) - i64(offsets[t]):\n      for n < 5:\n"
+                    "        y[m + i64(offsets[t]), n] = a[i64(offsets[t]) + m, n]\n"),
+            "kernel g(a: f32[D0, D1] in, offsets: i32[9] in values 0..D0, y: f32[D0, D1] out) where D0 in "
+            "0..1099511627776, D1 in 1..1099511627776\n"
+            "  for zm < D0:\n    for zn < D1:\n      y[zm, zn] = 0.0\n"
+            "  for t < 8:\n    for m < i64(offsets[t + 1]) - i64(offsets[t]):\n      for n < D1:\n"
+            "        y[m + i64(offsets[t]), n] = a[i64(offsets[t]) + m, n]\n");
+}
+
+// An index that is computed with an integer needs to know how large that is.
+TEST(GeneralKernel, IntegersThatAreComputedWithKeepTheirValues) {
+  EXPECT_EQ(general("kernel g(s: f32[64] in, w: f32[8] in, ids: i32[N] in values 0..63, d: f32[N] out) where N in "
+                    "0..5\n  for i < N:\n    d[i] = s[i64(ids[i])] * w[i64(ids[i]) // 8]\n"),
+            "kernel g(s: f32[64] in, w: f32[8] in, ids: i32[N0] in values 0..63, d: f32[N0] out) where N0 in 0..5\n"
+            "  for i < N0:\n    d[i] = s[i64(ids[i])] * w[i64(ids[i]) // 8]\n");
+}
+
 // Where an index is more than an iterator, sizes stay; symbols that are left get names of their own.
 TEST(GeneralKernel, OtherIndicesKeepTheirSizes) {
   EXPECT_EQ(

@@ -184,11 +184,12 @@ TEST_F(RealCompiler, ProductsOnEveryGpu) {
     const bool written_out = gpu == "rtx5090";
     EXPECT_LE(info.shared_loads.narrow, written_out ? 16 : 1) << gpu;
     EXPECT_LE(info.shared_loads.bits64, 2) << gpu;
-    // Of a step, of the last steps where others are ahead, which a loop goes through, and of the last terms.
+    // Of a step, of the last steps where others are ahead, which a loop goes through, and of the last terms; beside
+    // them a loop through a step of a tile that is not whole.
     const bool staged = scheduled->schedule.knobs.count("stages") != 0;
     const int64_t wide = vectors * (t.depth + (staged ? 2 : 1));
     EXPECT_GE(info.shared_loads.bits128 + info.shared_loads.bits64 / 2, wide) << gpu;
-    EXPECT_LE(info.shared_loads.bits128, written_out ? 2 * wide : wide) << gpu;
+    EXPECT_LE(info.shared_loads.bits128, written_out ? 2 * wide : wide + 2 * vectors) << gpu;
     EXPECT_EQ(info.async_copies > 0, staged);
     EXPECT_GE(info.loads.bits128, 2);
     EXPECT_EQ(info.stores.bits128, sums / 4);

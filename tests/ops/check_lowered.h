@@ -11,7 +11,7 @@ namespace lathe::ops::testing {
 inline Tensors random_inputs(const Graph& g, const Sizes& sizes, std::mt19937& rng, bool positive = false) {
   Tensors out;
   const bool words = std::any_of(g.nodes.begin(), g.nodes.end(), [](const Node& n) {
-    return n.op == "quantized_matmul" || n.op == "dequantize" || n.op == "quantized_gather";  // all bits are weights
+    return n.op.starts_with("quantized_") || n.op == "dequantize";  // all bits are weights
   });
   for (int t : g.inputs) {
     Tensor v{sizes_of(g.tensors[t].dims, sizes), {}};

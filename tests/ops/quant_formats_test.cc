@@ -347,5 +347,31 @@ TEST(QuantFormats, refusals_name_the_operand_and_what_was_expected) {
   EXPECT_EQ(refusal("dequantize", "q4_0", 0, {{DType::u8, {5, 36}}}), "accepted");
 }
 
+TEST(QuantFormats, refusals_of_several_weights_name_the_operand_and_what_was_expected) {
+  using ir::DType;
+  using Operands = std::vector<std::pair<DType, std::vector<int64_t>>>;
+  const std::string groups = "quantized_grouped_matmul", experts = "quantized_expert_matmul";
+  const auto of = [](std::vector<int64_t> a, std::vector<int64_t> w, std::vector<int64_t> integers) {
+    return Operands{{DType::f32, a}, {DType::u8, w}, {DType::i32, integers}};
+  };
+  EXPECT_EQ(refusal(groups, "q4_0", 0, of({6, 64}, {3, 5, 36}, {4})), "accepted");
+  EXPECT_EQ(refusal(experts, "q4_0", 0, of({6, 1, 64}, {3, 5, 36}, {6, 2})), "accepted");
+  EXPECT_EQ(refusal(experts, "q4_0", 0, of({6, 64}, {3, 5, 36}, {6})), "accepted");
+  EXPECT_THAT(refusal(groups, "q4_0", 0, of({6, 64}, {3, 5, 36}, {3})),
+              HasSubstr("x2.shape[0]: 3, expected 4 (one more than the weights of x1)"));
+  EXPECT_THAT(refusal(groups, "q4_0", 0, of({6, 64}, {3, 5, 35}, {4})), HasSubstr("x1.shape[2]: 35, expected 36"));
+  EXPECT_THAT(refusal(groups, "q4_0", 0, of({6, 64}, {5, 36}, {6})), HasSubstr("2 dimensions, expected 3 (q4_0)"));
+  EXPECT_THAT(refusal(groups, "q4_0", 0, of({6, 64}, {0, 5, 36}, {1})), HasSubstr("a fixed number of weights"));
+  EXPECT_THAT(refusal(groups, "q4_0", 0, of({6, 48}, {3, 5, 36}, {4})), HasSubstr("K 48, expected a multiple of 32"));
+  EXPECT_THAT(refusal(experts, "q4_0", 0, of({5, 64}, {3, 5, 36}, {6})),
+              HasSubstr("x0.shape[0]: 5, expected 6 (of x2)"));
+  EXPECT_THAT(refusal(experts, "q9", 0, of({6, 64}, {3, 5, 36}, {6})), HasSubstr("expected one of q4_0"));
+  EXPECT_THAT(refusal(groups, "q4_0", 0, {{DType::f32, {6, 64}}, {DType::u8, {3, 5, 36}}, {DType::f32, {4}}}),
+              HasSubstr("x2: dtype f32, expected i32 or i64"));
+  EXPECT_THAT(refusal(experts, "nbits_8", 32,
+                      {{DType::f32, {6, 64}}, {DType::u8, {3, 5, 2, 32}}, {DType::f32, {2, 5, 2}}, {DType::i32, {6}}}),
+              HasSubstr("x2.shape[0]: 2, expected 3 (the weights of x1)"));
+}
+
 }  // namespace
 }  // namespace lathe::ops::testing

@@ -207,6 +207,38 @@ inline void quantised(const Node& n, const std::vector<const Tensor*>& in, Tenso
       out += in[0]->data[static_cast<size_t>(i / columns * depth + k)] * w.weight(i % columns, k);
   }
 }
+
+// Several weights: each operand has as many parts, one after another.
+inline void quantised_chosen(const Node& n, const std::vector<const Tensor*>& in, Tensor& y) {
+  const int64_t weights = in[1]->dims[0], columns = y.dims.back(), depth = in[0]->dims.back();
+  const Tensor& integers = *in.back();
+  for (int64_t e = 0; e < weights; ++e) {
+    std::vector<Tensor> parts;
+    for (size_t i = 1; i + 1 < in.size(); ++i) {
+      const int64_t size = static_cast<int64_t>(in[i]->data.size()) / weights;
+      const auto first = in[i]->data.begin() + e * size;
+      parts.push_back({{in[i]->dims.begin() + 1, in[i]->dims.end()}, {first, first + size}});
+    }
+    std::vector<QuantOperand> operands;
+    for (const Tensor& part : parts) operands.push_back({part.dims, &part.data});
+    const QuantReference w(get<std::string>(n, "format", ""), get<int64_t>(n, "group", 0), operands);
+    for (int64_t row = 0; columns > 0 && row < static_cast<int64_t>(y.data.size()) / columns; ++row) {
+      std::vector<int64_t> index = unravel(row * columns, y.dims);
+      index.pop_back();
+      const bool mine = n.op == "quantized_grouped_matmul" ? at(integers, {e}) <= static_cast<double>(row) &&
+                                                                 static_cast<double>(row) < at(integers, {e + 1})
+                                                           : at(integers, index) == static_cast<double>(e);
+      if (!mine) continue;
+      index.push_back(0);
+      for (int64_t c = 0; c < columns; ++c) {
+        double& out = y.data[static_cast<size_t>(row * columns + c)] = 0;
+        for (index.back() = 0; index.back() < depth; ++index.back())
+          out += at(*in[0], index) * w.weight(c, index.back());
+      }
+    }
+  }
+}
+
 inline Tensor reference(const Node& n, const std::vector<const Tensor*>& in, const std::vector<int64_t>& dims) {
   Tensor y{dims, std::vector<double>(static_cast<size_t>(count(dims)))};
   if (n.op == "matmul") {
@@ -215,6 +247,8 @@ inline Tensor reference(const Node& n, const std::vector<const Tensor*>& in, con
     matmul_integer(n, in, y);
   } else if (n.op == "quantized_matmul" || n.op == "dequantize" || n.op == "quantized_gather") {
     quantised(n, in, y);
+  } else if (n.op == "quantized_expert_matmul" || n.op == "quantized_grouped_matmul") {
+    quantised_chosen(n, in, y);
   } else if (n.op == "attention" || n.op == "cached_attention" || n.op == "paged_attention") {
     attention(n, in, y);
   } else if (n.op == "ragged_attention") {

@@ -101,6 +101,7 @@ TEST(QuantisedDefaults, AreSumsOfBytesWhereTheCallerAllowsThem) {
          {ops::fixed_dim(1), ops::fixed_dim(9), ops::symbol_dim("M", 1, 512, {{1, 1}, {13, 1}})}) {
       const auto graph = ops::finish(product(format, m, kColumns + 8));
       ASSERT_TRUE(graph.ok()) << format.name << ": " << graph.status().to_string();
+      std::unique_ptr<Oracle> oracle;  // of all levels: what is expected is interpreted once
       for (const Level& level : levels()) {
         auto op = Operator::create(level.context, *graph);
         ASSERT_TRUE(op.ok()) << op.status().to_string();
@@ -113,10 +114,13 @@ TEST(QuantisedDefaults, AreSumsOfBytesWhereTheCallerAllowsThem) {
         EXPECT_EQ(stage.schedule.recipe, "dots.1") << refusal(problem, level);
         EXPECT_NE(stage.schedule.numeric & ir::kQuantisedActivations, 0u);
         EXPECT_EQ(stage.portable, !test::generates(level.context->target())) << refusal(problem, level);
-        const SymbolValues dims = m.fixed() ? SymbolValues{} : SymbolValues{{"M", 13}};
-        auto oracle = Oracle::create({problem.kernel, dims, 1, 3, 60'000}, nullptr);
-        ASSERT_TRUE(oracle.ok()) << oracle.status().to_string();
-        const auto verdict = (*oracle)->verify(stage);
+        if (oracle == nullptr) {
+          const SymbolValues dims = m.fixed() ? SymbolValues{} : SymbolValues{{"M", 13}};
+          auto made = Oracle::create({problem.kernel, dims, 1, 3, 60'000}, nullptr);
+          ASSERT_TRUE(made.ok()) << made.status().to_string();
+          oracle = std::move(*made);
+        }
+        const auto verdict = oracle->verify(stage);
         ASSERT_TRUE(verdict.ok()) << verdict.status().to_string();
         EXPECT_TRUE(verdict->ok) << verdict->reason;
       }
@@ -130,6 +134,7 @@ TEST(QuantisedDefaults, GroupsThatShareAScaleAreSummedBeforeIt) {
   for (const ops::QuantFormat& format : ops::quant_formats()) {
     const auto graph = ops::finish(product(format, ops::symbol_dim("M", 1, 512, {{5, 1}}), 40));
     ASSERT_TRUE(graph.ok()) << format.name << ": " << graph.status().to_string();
+    std::unique_ptr<Oracle> oracle;  // of all levels and scales
     for (const Level& level : levels()) {
       const ir::Target& target = level.context->target();
       if (!test::generates(target)) continue;
@@ -152,9 +157,12 @@ TEST(QuantisedDefaults, GroupsThatShareAScaleAreSummedBeforeIt) {
         LeafCache leaves(LeafCacheOptions{}, nullptr, nullptr);
         const auto stage = build_stage(problem.kernel, *scheduled, target, leaves, {.llvm = false, .portable = false});
         ASSERT_TRUE(stage.ok()) << stage.status().to_string();
-        auto oracle = Oracle::create({problem.kernel, {{"M", 5}}, 1, 3, 60'000}, nullptr);
-        ASSERT_TRUE(oracle.ok()) << oracle.status().to_string();
-        const auto verdict = (*oracle)->verify(*stage);
+        if (oracle == nullptr) {
+          auto made = Oracle::create({problem.kernel, {{"M", 5}}, 1, 3, 60'000}, nullptr);
+          ASSERT_TRUE(made.ok()) << made.status().to_string();
+          oracle = std::move(*made);
+        }
+        const auto verdict = oracle->verify(*stage);
         ASSERT_TRUE(verdict.ok()) << verdict.status().to_string();
         EXPECT_TRUE(verdict->ok) << verdict->reason;
       }

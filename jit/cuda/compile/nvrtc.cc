@@ -38,7 +38,7 @@ constexpr const char* kOptions[] = {"--std=c++17",
 // Leaves out what makes code faster and takes registers for it.
 constexpr const char* kSparing = "-Xptxas=--register-usage-level=0";
 
-constexpr int64_t kManyLocals = 64, kMostOfHalf = 104;  // about as many as leave room in 128 registers
+constexpr int64_t kManyLocals = 64, kMostOfHalf = 112;  // about as many as leave room in 128 registers
 constexpr int kHalfOfThreads = 256, kMostTogether = 4;
 
 bool holds_factors(const std::vector<DeviceStmt>& list) {
@@ -208,18 +208,17 @@ Result<CompiledKernel> Nvrtc::compile(const DeviceProgram& program, const std::s
     return ir::unsupported("{} bytes of shared memory, {} has {}", shared, target.name, ir::most_shared(target));
   if (program.cluster > 1 && !ir::has_clusters(target))
     return ir::unsupported("clusters of {} blocks, {} has none", program.cluster, target.name);
-  const int blocks = wanted_blocks(program);
   bool spilled = false;
-  std::string text = cuda_text(program, kernel, blocks);
-  Result<CompiledKernel> made = compile(text, kernel, target, limits, Registers::as_usual, &spilled);
-  if (blocks > 1 && spilled) {
-    text = cuda_text(program, kernel);
-    made = compile(text, kernel, target, limits, Registers::as_usual, &spilled);
-  }
-  if (spilled) {
+  const auto compiled = [&](int blocks) {
+    const std::string text = cuda_text(program, kernel, blocks);
+    Result<CompiledKernel> out = compile(text, kernel, target, limits, Registers::as_usual, &spilled);
+    if (!spilled) return out;
     Result<CompiledKernel> spared = compile(text, kernel, target, limits, Registers::spared, nullptr);
-    if (spared.ok()) made = std::move(spared);
-  }
+    return spared.ok() ? std::move(spared) : std::move(out);
+  };
+  const int blocks = wanted_blocks(program);
+  Result<CompiledKernel> made = compiled(blocks);
+  if (blocks > 1 && !made.ok() && spilled) made = compiled(1);
   if (!made.ok()) return made;
   const std::string missed = missed_tiles(tile_counts(program), made->info);
   if (!missed.empty()) return unsupported("{}: {} in what the compiler made", kernel, missed);

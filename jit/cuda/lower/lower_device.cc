@@ -477,6 +477,7 @@ Result<DeviceProgram> lower_device(const ir::Leaf& leaf) {
   LATHE_ASSIGN(const ThreadPlan plan, plan_threads(sizes.kernel));
   LATHE_ASSIGN(DeviceProgram out, DeviceLowering(sizes.kernel, plan, std::move(along)).run());
   bring_in(sizes, out);
+  ask_for_whole_steps(out);
   raise_aligned(out);
   LATHE_RETURN_IF_ERROR(verify(out).with_context("device program"));
   return out;

@@ -27,6 +27,30 @@ struct Nest {
 
 using At = std::vector<std::pair<std::string, Expr>>;
 
+// What a product of squares reads of its factors of rows and of columns.
+struct Factors {
+  explicit Factors(const Nest& nest) {
+    ir::for_each_node(nest.statement->value, [&](const ir::ExprNode& e) {
+      if (e.op != ir::Op::k_load) return;
+      const bool of_rows =
+          std::any_of(e.args.begin(), e.args.end(), [&](const Expr& x) { return ir::uses(x, nest.iterators[1]); });
+      (of_rows ? rows : columns) = &e;
+    });
+  }
+  const ir::ExprNode *rows = nullptr, *columns = nullptr;
+};
+
+bool is_factor_of_columns(const ir::Kernel& kernel, const std::string& buffer) {
+  bool found = false;
+  ir::for_each_stmt(kernel.body, [&](const Stmt& s) {
+    WarpOp op{};
+    const WarpOpRow* row = s.mark == ir::Mark::tensor ? find_warp_op(s.intrinsic, &op) : nullptr;
+    if (row == nullptr || row->moves() || row->goes_on()) return;
+    found = found || Factors(Nest(s)).columns->name == buffer;
+  });
+  return found;
+}
+
 }  // namespace
 
 Result<DevicePlace> DeviceLowering::element(const std::string& buffer, const std::vector<Expr>& index,
@@ -57,10 +81,12 @@ Status DeviceLowering::tensor(const Stmt& s, int64_t threads, List& to) {
   if (row->moves()) {
     const std::string &i = nest.iterators[0], &j = nest.iterators[1];
     // Square q is the q-th register of the lanes, and lanes 8*q.. say where its rows lie. Two squares are of one line.
+    // Registers of a factor follow each other as a product takes them: of one of columns, its two of the same column.
     const bool turned = out.warp == WarpOp::k_ldmatrix_trans || out.warp == WarpOp::k_ldmatrix_x2_trans;
     const int64_t count = static_cast<int64_t>(std::string_view(row->results).size()), lines = count / 2;
+    const bool columns = lines > 1 && is_factor_of_columns(kernel_, is.target);
     const auto squares = [&](const Expr& first, const Expr& second) {
-      return turned ? At{{i, second}, {j, first}} : At{{i, first}, {j, second}};
+      return turned != columns ? At{{i, second}, {j, first}} : At{{i, first}, {j, second}};
     };
     for (int64_t q = 0; q < count; ++q)
       LATHE_RETURN_IF_ERROR(add(is.target, is.index, squares(Expr(q % lines * 8), Expr(q / lines * 8))));
@@ -71,12 +97,8 @@ Status DeviceLowering::tensor(const Stmt& s, int64_t threads, List& to) {
     LATHE_RETURN_IF_ERROR(add(is.value->name, is.value->args, rows));
   } else {
     const std::string &k = nest.iterators[0], &m = nest.iterators[1], &n = nest.iterators[2];
-    const ir::ExprNode *a = nullptr, *b = nullptr;
-    ir::for_each_node(is.value, [&](const ir::ExprNode& e) {
-      if (e.op != ir::Op::k_load) return;
-      const bool of_rows = std::any_of(e.args.begin(), e.args.end(), [&](const Expr& x) { return ir::uses(x, m); });
-      (of_rows ? a : b) = &e;
-    });
+    const Factors factors(nest);
+    const ir::ExprNode *a = factors.rows, *b = factors.columns;
     for (int64_t q = 0; q < 4; ++q)
       LATHE_RETURN_IF_ERROR(add(is.target, is.index, {{m, Expr(q / 2 * 8)}, {n, Expr(q % 2)}}));
     for (int64_t q = 0; q < 4; ++q)

@@ -391,7 +391,10 @@ Result<DeviceOperand> DeviceLowering::expression(const Expr& e, List& to) {
     return DeviceOperand{keep(std::move(s), input ? print(e) : "", to), 0};
   }
   const bool number = (is_conversion(e, DType::f32) || is_conversion(e, DType::i32)) && is_index(e->args[0]);
-  if (e->type == DType::b8 && is_of_indices(e)) return comparison(e, to);
+  if (e->type == DType::b8 && is_of_indices(e)) {
+    LATHE_ASSIGN(const Expr known, taken(e, to));  // integers of 64 bits are read as numbers
+    return comparison(known, to);
+  }
   if (number && is_of_indices(e->args[0])) return index_value(e->args[0], e->type, to);
   const bool shifts = e->op == Op::k_shift_left || e->op == Op::k_shift_right;
   std::vector<DeviceOperand> operands;
@@ -400,7 +403,9 @@ Result<DeviceOperand> DeviceLowering::expression(const Expr& e, List& to) {
   for (const Expr& a : e->args) {
     const bool count = shifts && operands.size() == 1;  // an index
     if (is_index(a) && !count) return unsupported("{} has no function on a device", print(e));
-    LATHE_ASSIGN(const DeviceOperand operand, count ? index_value(a, DType::i32, to) : expression(a, to));
+    Result<Expr> number = count ? taken(a, to) : Result<Expr>(a);
+    if (!number.ok()) return number.status();
+    LATHE_ASSIGN(const DeviceOperand operand, count ? index_value(*number, DType::i32, to) : expression(a, to));
     lanes = std::max(lanes, lanes_of(operand));
     operands.push_back(operand);
     kinds += kind_of(operand);

@@ -306,15 +306,44 @@ class Planner {
           return unsupported("threads of {} may touch one element of {}, and one stores it", s.iter, a.buffer);
       }
     }
-    ir::Ranges ranges(leaf_);
-    for (const Stmt* outer : path) {
-      if (outer == &s && ir::interval(s.extent, ranges).hi <= 1) return {};  // one thread
-      ranges.enter(*outer);
-    }
+    const Once part = once(path);
+    if (part.inside > 0 && part.inside >= part.around) return {};
     for (const ir::Buffer& b : leaf_.buffers) {
-      if (b.place == Place::reg) LATHE_RETURN_IF_ERROR(registers(s, path, b.name));
+      if (b.place != Place::reg) continue;
+      const std::vector<Access> all = ir::collect_accesses(leaf_.body, {}, &b.name);
+      const bool first = part.inside > 0 && std::all_of(all.begin(), all.end(), [&](const Access& a) {
+                           return in_first_threads(a, part.inside);
+                         });
+      if (!first) LATHE_RETURN_IF_ERROR(registers(s, path, b.name));
     }
     return {};
+  }
+
+  // Of a @block scope of one iteration, the last of the path: how many threads are in it, the first ones of those that
+  // the scopes around did not share out. 0: it has several iterations.
+  struct Once {
+    int64_t inside = 0, around = 0;
+  };
+  Once once(const Scopes& path) const {
+    ir::Ranges ranges(leaf_);
+    Once out;
+    for (const Stmt* s : path) {
+      const bool last = s == path.back(), one = ir::interval(s->extent, ranges).hi <= 1;
+      ranges.enter(*s);
+      const bool shares = ir::is_of_grid(s->mark) || s->mark == Mark::persistent || s->mark == Mark::block;
+      if (!last && shares) out.around = ir::block_threads(s->body, ranges);
+      if (last && one) out.inside = ir::block_threads(s->body, ranges);
+    }
+    return out;
+  }
+  // Whether it is in such a scope of so many threads, and there are more.
+  bool in_first_threads(const Access& a, int64_t threads) const {
+    for (auto at = a.scopes.begin(); at != a.scopes.end(); ++at) {
+      if ((*at)->mark != Mark::block) continue;
+      const Once part = once({a.scopes.begin(), at + 1});
+      if (part.inside == threads && part.inside < part.around) return true;
+    }
+    return false;
   }
 
   Status registers(const Stmt& s, const Scopes& path, const std::string& buffer) {

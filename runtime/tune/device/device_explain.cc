@@ -59,6 +59,7 @@ Result<ExplainedDeviceKernel> explain_kernel(Context& context, const search::Pro
   e.schedule = search::to_text(scheduled.schedule);
   e.scheduled = ir::print(scheduled.kernel);
   LATHE_ASSIGN(const ir::LaunchKernel cut, search::cut_launches(scheduled.kernel));
+  LATHE_ASSIGN(e.workspace, most_workspace(problem.kernel, scheduled));
   const Result<DevicePlan> plan =
       plan_on_device(problem.kernel, problem.dims, &scheduled.schedule, on.target, context.device_codes(), policy);
   for (size_t i = 0; i < cut.launches.size(); ++i) {

@@ -20,6 +20,7 @@ struct ExplainedDeviceKernel {
   std::string naive, schedule, scheduled;
   std::vector<std::string> candidates;  // Schedules by rank, the one that serves among them, in a line each
   std::vector<ExplainedLaunch> launches;
+  int64_t workspace = 0;  // bytes that the largest call of the range needs
   bool stored = false;
   std::string decision;  // the record's text, if stored
   std::string miss;      // else why not

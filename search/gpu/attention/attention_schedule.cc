@@ -53,10 +53,10 @@ int64_t rows_of_block(int64_t group, const Lines& columns) {
   return rows;
 }
 
-// How a block of threads has its keys, of which there are at most so many.
+// How a block of threads has its keys, of which there are at most so many, and takes at most so many at a time.
 struct Shares {
-  Shares(const Kernel& kernel, const AttentionParts& p, int64_t part)
-      : most_keys(std::max<int64_t>(most_keys_seen(kernel, p), 1)),
+  Shares(const Kernel& kernel, const AttentionParts& p, int64_t part, int64_t most_block = INT64_MAX)
+      : most_keys(std::clamp<int64_t>(most_keys_seen(kernel, p), 1, most_block)),
         depth(of_line(kernel, p, *p.depth, "k", part)),
         columns(of_line(kernel, p, *p.columns, "v", part)) {
     if (part > 0) most_keys = std::min(most_keys, part);
@@ -91,8 +91,8 @@ class Writer {
   Writer(const Kernel& kernel, const AttentionParts& p, int64_t part)
       : p_(p), list_(kernel, "attention.1"), kernel_(kernel), part_(part) {}
 
-  Result<Scheduled> run() {
-    const Shares shares(kernel_, p_, part_);
+  Result<Scheduled> run(int64_t most_block = INT64_MAX) {
+    const Shares shares(kernel_, p_, part_, most_block);
     const Lines &depth = shares.depth, &columns = shares.columns;
     most_keys_ = shares.most_keys;
     rows_ = shares.rows;
@@ -435,9 +435,14 @@ Result<HeadsStep> heads_step(const GeneralKernel& general, int64_t part) {
 Result<Scheduled> attention_schedule(const GeneralKernel& general, int64_t part) {
   LATHE_ASSIGN(const AttentionParts p, parts_of(general));
   const int64_t most = most_keys_seen(general.kernel, p);
-  if (part >= most && part > 0) return unsupported("parts of {} keys, of which a query sees at most {}", part, most);
+  if (part > 0 && (part >= most || sees_fewer(general.kernel, p, part)))
+    return unsupported("parts of {} keys, of which a query sees at most {}", part, most);
   if (has_one_key(general.kernel, p)) return one_key_schedule(general.kernel, p);
-  return Writer(general.kernel, p, part).run();
+  // What threads have of a block is known where the block bounds the number of its keys.
+  int64_t block = Shares(general.kernel, p, part).block;
+  const bool fewer = sees_fewer(general.kernel, p, block);
+  while (block > 1 && sees_fewer(general.kernel, p, block)) block /= 2;
+  return Writer(general.kernel, p, part).run(fewer ? block : INT64_MAX);
 }
 
 }  // namespace lathe::search

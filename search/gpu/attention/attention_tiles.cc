@@ -8,6 +8,7 @@
 #include "search/gpu/attention/attention_schedule.h"
 #include "search/gpu/attention/one_key.h"
 #include "search/gpu/tile_rounds.h"
+#include "search/gpu/workspace.h"
 
 namespace lathe::search {
 
@@ -37,11 +38,17 @@ struct Work {
   bool moves = false;                    // each query begins at a key of its own
   int64_t group = 1;                     // heads that share keys
   int64_t most_keys = 1, called = 1;     // that the Kernel may have, and calls
+  double most_rows = 1;                  // of all heads, in any call
+  int64_t room = 1;                      // keys for which parts have places
   int64_t depth = 1, columns = 1;
   bool masked = false;                 // scores have a mask added to them
   double element = 2;                  // bytes of keys and values
   double sequences = 0, all_rows = 0;  // of unequal lengths; 0: their lengths are equal
   int64_t page = 0;                    // keys of a page; 0: they are in no pages
+  // Whether keys may be divided into parts of so many.
+  bool parts_fit(int64_t part) const {
+    return ceil_div(called, part) <= kMostParts && has_room(most_rows, ceil_div(room, part), columns + 2);
+  }
   // Bytes of keys and values that are read once.
   double bytes() const {
     return heads / static_cast<double>(group) * keys * static_cast<double>(depth + columns) * element;
@@ -61,8 +68,11 @@ Work work_of(const GeneralKernel& general, const AttentionParts& p, const Symbol
     w.all_rows = at(kernel.find_buffer("q")->dims[0]);
     w.rows = std::ceil(w.all_rows / w.sequences);
   }
-  const Expr& room = kernel.find_buffer(p.powered())->dims.back();
-  w.keys = at(room);
+  const std::vector<Expr>& powered = kernel.find_buffer(p.powered())->dims;
+  w.keys = at(powered.back());
+  const auto largest = [&](const Expr& e) { return std::max<int64_t>(evaluate(e, general.most).value_or(1), 1); };
+  for (auto d = powered.begin(); d + 1 < powered.end(); ++d) w.most_rows *= static_cast<double>(largest(*d));
+  w.room = largest(powered.back());
   if (uses(p.scores->extent, p.row->iter)) w.keys = std::max(w.keys - w.rows / 2, 1.0);
   w.keys = std::min(w.keys, static_cast<double>(most_keys_seen(kernel, p)));
   w.moves = uses(p.scores->body[0].index.back(), p.row->iter);
@@ -196,6 +206,7 @@ double cycles_without(const Work& w, const GpuTarget& gpu) {
   double out = 0;
   // Many queries of unequal sequences need no parts.
   for (int64_t part = w.sequences > 0 ? keys : kLeast; out == 0 || part < 2 * keys; part *= 2) {
+    if (part < keys && !w.parts_fit(part)) continue;
     const int64_t own = std::min(part, keys), parts = ceil_div(keys, own);
     TileWork work;
     work.tiles = static_cast<int64_t>(w.heads * w.rows) / rows * parts;
@@ -230,11 +241,41 @@ Result<RankedParts> parts_of_heads(const GeneralKernel& general, const Work& w, 
   const bool many = w.heads * w.rows >= static_cast<double>(kManyBlocks * gpu.multiprocessors * whole.rows);
   const int64_t keys = many ? 0 : std::min(static_cast<int64_t>(w.keys), w.called);
   for (int64_t part = kLeastOfHeads; part < keys; part *= 2) {
-    if (ceil_div(w.called, part) <= kMostParts) LATHE_RETURN_IF_ERROR(add(part));
+    if (w.parts_fit(part)) LATHE_RETURN_IF_ERROR(add(part));
   }
   out.least = *std::min_element(all.begin(), all.end());
   out.parts = ranked(std::move(out.parts), all);
   return out;
+}
+
+double cycles(const FloatTile& t, const Work& w, const GpuTarget& gpu) {
+  constexpr double kProducts = 128;             // in a cycle
+  constexpr double kLoop = 0.04;                // instructions of loops, for a product
+  constexpr double kSoftmax = 12;               // for a score
+  constexpr double kStored = 3;                 // for an element of keys or values
+  constexpr int64_t kBeside = 90, kVector = 4;  // registers beside sums and scores of a thread; elements of an access
+  constexpr double kWaits = 1.6;                // times as long as instructions take to issue, where two blocks run
+  const auto rows = static_cast<double>(t.rows), keys = static_cast<double>(t.keys),
+             line = static_cast<double>(w.depth + w.columns);
+  const auto all_rows = static_cast<int64_t>(w.rows);
+  TileWork work;
+  work.tiles = static_cast<int64_t>(w.heads) * ceil_div(all_rows, t.rows);
+  work.steps = ceil_div(static_cast<int64_t>(w.keys) + (w.moves ? std::min(t.rows, all_rows) : 0), t.keys);
+  work.threads = t.threads;
+  work.registers = kBeside + t.rows * (w.columns + t.keys) / t.threads;
+  work.shared = shared_bytes(t, w.depth, w.columns);
+  // A thread reads so many of its rows, and of its keys or columns, for the products of all of them.
+  const auto with_reads = [&](int64_t across) {
+    const auto own = static_cast<double>(across / t.lanes());
+    return 1 + kLoop + (FloatTile::thread_rows + own) / (FloatTile::thread_rows * kVector * own);
+  };
+  const double products =
+      static_cast<double>(w.depth) * with_reads(t.keys) + static_cast<double>(w.columns) * with_reads(w.columns);
+  work.step = (rows * keys * (products + kSoftmax) + keys * line * kStored) / kProducts * kWaits;
+  work.rest = rows * line / 8;
+  const double busy = busy_cycles(work, gpu);
+  const double read = static_cast<double>(work.tiles * work.steps) * keys * line * w.element;
+  return std::max({busy, w.bytes() / kMemoryBytes, read / kL2Bytes}) + kWorth * busy;
 }
 
 // groups: whether those of four warps multiply.
@@ -251,7 +292,7 @@ std::vector<AttentionTile> tiles_for(const Work& w, bool split, bool groups) {
         if (!packed) continue;
         out.push_back({rows, keys, stages, split, true});
         for (int64_t part = kLeastPart; part < std::min(static_cast<int64_t>(w.keys), w.called); part *= 2) {
-          if (ceil_div(w.called, part) <= kMostParts) out.push_back({rows, keys, stages, split, true, part});
+          if (w.parts_fit(part)) out.push_back({rows, keys, stages, split, true, part});
         }
       }
     }
@@ -284,6 +325,27 @@ Result<std::vector<AttentionTile>> attention_tiles_of(const GeneralKernel& gener
     if (least >= (tile.heads ? without_few : without)) continue;
     tiles.push_back(tile);
     all.push_back(least);
+  }
+  return ranked(tiles, all);
+}
+
+Result<std::vector<FloatTile>> float_tiles_of(const GeneralKernel& general, const SymbolValues& sizes,
+                                              const GpuTarget& target) {
+  LATHE_ASSIGN(const AttentionParts p, float_parts(general));
+  const Work work = work_of(general, p, sizes);
+  LATHE_ASSIGN(const RankedParts few, parts_of_heads(general, work, target));
+  std::vector<FloatTile> tiles;
+  std::vector<double> all;
+  for (const int64_t rows : {64, 32}) {
+    if (static_cast<double>(rows) >= 2 * work.rows) continue;  // more than half of a tile would be idle
+    for (const auto& [keys, threads] : {std::pair<int64_t, int64_t>{64, 128}, {64, 256}, {32, 128}}) {
+      const FloatTile tile = {rows, keys, threads};
+      if (!check_tile(tile, p).ok() || shared_bytes(tile, work.depth, work.columns) > most_shared(target)) continue;
+      const double least = cycles(tile, work, target);
+      if (least >= few.least) continue;
+      tiles.push_back(tile);
+      all.push_back(least);
+    }
   }
   return ranked(tiles, all);
 }

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "ir/base/gpu_target.h"
+#include "search/gpu/attention/float_attention.h"
 #include "search/gpu/attention/tensor_attention.h"
 
 namespace lathe::search {
@@ -13,6 +14,11 @@ namespace lathe::search {
 // tensor cores do not take.
 ir::Result<std::vector<AttentionTile>> attention_tiles_of(const GeneralKernel& general, const ir::SymbolValues& sizes,
                                                           const ir::GpuTarget& target, uint32_t allowed);
+
+// Tiles of f32 (float_attention.h), the best first; none where few queries are faster by heads. UNSUPPORTED: it is no
+// attention, or another form.
+ir::Result<std::vector<FloatTile>> float_tiles_of(const GeneralKernel& general, const ir::SymbolValues& sizes,
+                                                  const ir::GpuTarget& target);
 
 // Numbers of keys that a block of threads takes without tensor cores, the best first; 0: all. UNSUPPORTED: it is no
 // attention, or columns vary in number.

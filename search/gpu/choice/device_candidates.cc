@@ -8,6 +8,7 @@
 #include "search/gpu/attention/tensor_attention.h"
 #include "search/gpu/gemv_schedule.h"
 #include "search/gpu/product_schedule.h"
+#include "search/gpu/rows/append_schedule.h"
 #include "search/gpu/rows/chain_schedule.h"
 #include "search/gpu/tensor/decoded_tensor.h"
 #include "search/gpu/tensor/grouped_tensor.h"
@@ -47,9 +48,19 @@ Result<std::vector<Scheduled>> device_candidates(const GeneralKernel& general, c
     for (size_t i = 0; tiles.ok() && i < tiles->size(); ++i) {
       if (out.size() + kWithoutTensorCores < most) add(tensor_attention(general, (*tiles)[i]));
     }
+    const auto floats = float_tiles_of(general, sizes, target);
+    for (size_t i = 0; floats.ok() && i < floats->size(); ++i) {
+      if (out.size() + kWithoutTensorCores < most) add(float_attention(general, (*floats)[i]));
+    }
     LATHE_ASSIGN(const std::vector<int64_t> parts, key_parts(general, sizes, target));
     for (const int64_t part : parts) {
       if (out.size() < most) add(attention_schedule(general, part));
+    }
+    return out;
+  }
+  if (appends(general)) {
+    for (const bool together : {false, true}) {
+      if (out.size() < most) add(append_schedule(general, sizes, together));
     }
     return out;
   }

@@ -1,11 +1,18 @@
 // See device_schedules.h.
 #include "search/gpu/choice/device_schedules.h"
 
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "ir/analysis/analysis.h"
+#include "ir/core/names.h"
 #include "search/gpu/attention/attention_schedule.h"
 #include "search/gpu/attention/attention_tiles.h"
 #include "search/gpu/attention/tensor_attention.h"
 #include "search/gpu/gemv_schedule.h"
 #include "search/gpu/product_schedule.h"
+#include "search/gpu/rows/append_schedule.h"
 #include "search/gpu/rows/chain_schedule.h"
 #include "search/gpu/rows/columns_schedule.h"
 #include "search/gpu/rows/rows_schedule.h"
@@ -16,6 +23,7 @@
 #include "search/gpu/tensor/hopper_schedule.h"
 #include "search/gpu/tensor/tensor_schedule.h"
 #include "search/gpu/thread_schedule.h"
+#include "search/gpu/tile_rounds.h"
 #include "search/gpu/weights/decoded_lines.h"
 #include "search/gpu/weights/decoded_schedule.h"
 #include "search/gpu/weights/grouped_schedule.h"
@@ -42,6 +50,10 @@ ir::Result<Scheduled> few_lines(const GeneralKernel& general, const ir::SymbolVa
   return made;
 }
 
+ir::Result<Scheduled> by_tokens(const GeneralKernel& general, const ir::SymbolValues& sizes, const ir::GpuTarget&) {
+  return append_schedule(general, sizes);
+}
+
 constexpr MakeSchedule kSchedules[] = {decoded_tensor,
                                        decoded_lines,
                                        decoded_schedule,
@@ -55,9 +67,34 @@ constexpr MakeSchedule kSchedules[] = {decoded_tensor,
                                        anywhere<transpose_schedule>,
                                        anywhere<chain_schedule>,
                                        anywhere<columns_schedule>,
+                                       by_tokens,
                                        anywhere<rows_schedule>,
                                        anywhere<scan_schedule>,
                                        anywhere<thread_schedule>};
+
+// Which operator it is and of which types: moves and scopes say nothing to who asked for it.
+ir::Status not_served(const ir::Kernel& kernel) {
+  std::vector<std::string> types;
+  for (const ir::Buffer& b : kernel.buffers) {
+    const std::string name = ir::dtype_name(ir::given_type(b));
+    if (ir::is_param(b.place) && std::find(types.begin(), types.end(), name) == types.end()) types.push_back(name);
+  }
+  return ir::unsupported("{} of {} has no Schedule for a GPU in this form: docs/gpu.md says what a device serves",
+                         kernel.name, fmt::join(types, ", "));
+}
+
+// Products by what is decoded from several fields, of weights that integers choose.
+bool chooses_decoded(const ir::Kernel& kernel) {
+  bool decodes = false;
+  ir::for_each_stmt(kernel.body, [&](const ir::Stmt& k) {
+    if (k.role != "k" || k.body.empty() || k.body[0].op != ir::AssignOp::add) return;
+    const ir::Expr& term = k.body[0].value;
+    if (!term || term->op != ir::Op::k_mul) return;
+    for (const ir::Expr& factor : term->args) decodes |= ir::unwidened(factor)->op != ir::Op::k_load;
+  });
+  return decodes &&
+         std::any_of(kernel.buffers.begin(), kernel.buffers.end(), [](const ir::Buffer& b) { return bool(b.values); });
+}
 
 }  // namespace
 
@@ -69,16 +106,23 @@ ir::Result<Scheduled> device_schedule(const GeneralKernel& general, const ir::Sy
       ir::Result<Scheduled> made = tensor_attention(general, (*tiles)[i]);
       if (made.ok()) return made;
     }
+    const auto floats = float_tiles_of(general, sizes, target);
+    for (size_t i = 0; floats.ok() && i < floats->size(); ++i) {
+      ir::Result<Scheduled> made = float_attention(general, (*floats)[i]);
+      if (made.ok()) return made;
+    }
     LATHE_ASSIGN(const std::vector<int64_t> parts, key_parts(general, sizes, target));
-    return attention_schedule(general, parts.front());
+    ir::Result<Scheduled> made = first_made(parts, [&](int64_t part) { return attention_schedule(general, part); });
+    return made.ok() ? std::move(made) : not_served(general.kernel);
   }
-  ir::Status why;
+  if (chooses_decoded(general.kernel))
+    return ir::unsupported("{}: weights of few bits that integers choose are served on the CPU alone",
+                           general.kernel.name);
   for (const MakeSchedule make : kSchedules) {
     ir::Result<Scheduled> made = make(general, sizes, target);
     if (made.ok()) return made;
-    if (make != anywhere<thread_schedule>) why = made.status();
   }
-  return ir::unsupported("no Schedule for a GPU: {}", why.message());
+  return not_served(general.kernel);
 }
 
 ir::Kernel kernel_of_schedule(const GeneralKernel& general, const Schedule& schedule) {

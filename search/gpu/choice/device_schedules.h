@@ -7,8 +7,7 @@
 namespace lathe::search {
 
 // sizes: of the general Kernel's symbols, those that most calls have. UNSUPPORTED: no row of the table fits the Kernel;
-// says why the last one that has a form of its own does not. allowed: numeric classes beside those that all Schedules
-// for GPUs may take.
+// names the operator and its types. allowed: numeric classes beside those that all Schedules for GPUs may take.
 ir::Result<Scheduled> device_schedule(const GeneralKernel& general, const ir::SymbolValues& sizes,
                                       const ir::GpuTarget& target, uint32_t allowed = 0);
 // What the moves of a Schedule for a GPU start from.

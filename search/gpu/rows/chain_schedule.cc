@@ -33,19 +33,10 @@ struct Dim {
   int64_t threads = 1;
 };
 
-}  // namespace
-
-Result<Scheduled> chain_schedule(const GeneralKernel& chain, const SymbolValues& sizes, int64_t block) {
-  LATHE_ASSIGN(const std::vector<const Stmt*> nest, perfect_nest(chain.kernel));
-  std::vector<std::string> scopes;
-  std::vector<int64_t> extents;
-  for (const Stmt* s : nest) {
-    scopes.push_back(s->iter);
-    extents.push_back(std::max<int64_t>(evaluate(s->extent, sizes).value_or(block), 1));
-  }
-  // A run of memory begins where it is aligned, whatever its length.
-  const int64_t vector = vector_width(chain.kernel, extents.size() == 1 ? 0 : extents.back());
-  MoveList list(chain.kernel, "launch.1");
+// vector: neighbours of a thread.
+Result<Scheduled> share_out(const Kernel& kernel, const std::vector<std::string>& scopes,
+                            const std::vector<int64_t>& extents, int64_t block, int64_t vector) {
+  MoveList list(kernel, "launch.1");
   // Threads from the columns outwards, until the block is full.
   std::vector<Dim> dims(scopes.size());
   int64_t left = block;
@@ -58,7 +49,7 @@ Result<Scheduled> chain_schedule(const GeneralKernel& chain, const SymbolValues&
     left /= dims[d].threads;
     list.knob(fmt::format("t{}", d), dims[d].threads);
     std::string units = scopes[d];
-    if (column) {
+    if (column && vector > 1) {
       list.move("tile_scope {0} {1} tail=mask as {0}c,{0}v", scopes[d], vector);
       units += "c";
     }
@@ -76,8 +67,25 @@ Result<Scheduled> chain_schedule(const GeneralKernel& chain, const SymbolValues&
   }
   for (const Dim& d : dims) list.move("parallelize_grid {}", d.grid);
   for (const std::string& b : blocks) list.move("parallelize_block {}", b);
-  list.move("vectorize_scope {}v", scopes.back());
+  if (vector > 1) list.move("vectorize_scope {}v", scopes.back());
   return list.finish();
+}
+
+}  // namespace
+
+Result<Scheduled> chain_schedule(const GeneralKernel& chain, const SymbolValues& sizes, int64_t block) {
+  LATHE_ASSIGN(const std::vector<const Stmt*> nest, perfect_nest(chain.kernel));
+  std::vector<std::string> scopes;
+  std::vector<int64_t> extents;
+  for (const Stmt* s : nest) {
+    scopes.push_back(s->iter);
+    extents.push_back(std::max<int64_t>(evaluate(s->extent, sizes).value_or(block), 1));
+  }
+  // A run of memory begins where it is aligned, whatever its length.
+  const int64_t vector = vector_width(chain.kernel, extents.size() == 1 ? 0 : extents.back());
+  Result<Scheduled> made = share_out(chain.kernel, scopes, extents, block, vector);
+  // Neighbours whose operands are none, such as elements of words that hold several outputs.
+  return made.ok() ? std::move(made) : share_out(chain.kernel, scopes, extents, block, 1);
 }
 
 }  // namespace lathe::search

@@ -104,6 +104,37 @@ int64_t ceil_pow2(int64_t n) {
   return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(n, 1))));
 }
 
+// A temporary of a row that several statements assign becomes one for each of them, if all use it at their own place:
+// so what each makes can be made where it is used.
+void name_apart(Kernel& k, const std::string& buffer) {
+  std::vector<Stmt>* body = &k.body;
+  while (body->size() == 1 && body->front().kind == Stmt::Kind::scope && !is_column(body->front()))
+    body = &body->front().body;
+  for (const Stmt& s : *body) {
+    for (const Access& a : collect_accesses({s}, {}, &buffer)) {
+      const bool plain = !a.write || a.stmt->op == AssignOp::set;
+      if (!is_column(s) || !plain || a.index.empty() || !equal(a.index.back(), iter(s.iter))) return;
+    }
+  }
+  const Buffer named = *k.find_buffer(buffer);
+  std::string now = buffer;
+  int made = 0;
+  for (Stmt& column : *body) {
+    for (Stmt& s : column.body) {
+      s.value = rewrite(s.value, [&](const Expr& e) {
+        return e->op == Op::k_load && e->name == buffer ? load(now, e->args, e->type) : Expr();
+      });
+      if (s.target != buffer) continue;
+      if (made++ > 0) {
+        now = fmt::format("{}_{}", buffer, made);
+        k.buffers.push_back(named);
+        k.buffers.back().name = now;
+      }
+      s.target = now;
+    }
+  }
+}
+
 // What is said of a row's length: that it fits, and that vectors go up in it. Lengths of calls stay within the bound,
 // whatever `longest` is.
 Kernel narrowed(const GeneralKernel& general, const Rows& rows, int64_t longest, int64_t vector) {
@@ -115,6 +146,9 @@ Kernel narrowed(const GeneralKernel& general, const Rows& rows, int64_t longest,
     if (!length) continue;
     if (longest > 0) s.max = std::min(s.max, std::max({longest, general.most.value_or(s.name, s.max), s.min}));
     if (general.multiple.value_or(s.name, 1) % vector == 0) s.multiple_of = vector;
+  }
+  if (longest == 0) {
+    for (const std::string& t : rows.wide) name_apart(out, t);
   }
   return out;
 }
@@ -180,7 +214,8 @@ Result<Scheduled> rows_schedule(const GeneralKernel& general, const SymbolValues
       loops.push_back(y + "_row_0");
     }
   }
-  for (const std::string& t : rows.wide) {
+  LATHE_ASSIGN(const Rows apart, rows_of(kernel));
+  for (const std::string& t : apart.wide) {
     if (fits) {
       list.move("move_to_register {} {}", t, b);
     } else {

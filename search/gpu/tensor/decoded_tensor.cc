@@ -189,7 +189,7 @@ Result<std::vector<TensorTile>> decoded_tiles_of(const GeneralKernel& general, c
   constexpr double kDecode = 20;    // instructions of a thread for a weight
   constexpr double kThreads = 128;  // that a multiprocessor runs in a cycle
   LATHE_ASSIGN(const Form form, form_of(general.kernel));
-  const ProductShape shape = shape_of(form.product, sizes);
+  const ProductShape shape = shape_of(form.product, sizes, general.most);
   if (shape.rows <= kFewLines) return unsupported("{} rows, expected more than {}", shape.rows, kFewLines);
   std::vector<TensorTile> all, tiles;
   std::vector<double> cycles;
@@ -201,7 +201,7 @@ Result<std::vector<TensorTile>> decoded_tiles_of(const GeneralKernel& general, c
     for (const int64_t parts : {2, 4, 8, 16}) {
       if (shape.depth % (parts * kMostBlock) != 0) break;
       t.terms = shape.depth / parts;
-      all.push_back(t);
+      if (shape.has_room_for(t.terms)) all.push_back(t);
     }
   }
   for (const TensorTile& t : all) {

@@ -204,7 +204,7 @@ std::vector<GroupTile> ranked_group_tiles(const ProductShape& shape, const ir::G
     if (!t.roles) return out;
     const int64_t blocks =
         shape.batch * ceil_div(shape.rows, result_rows(t)) * ceil_div(shape.columns, result_columns(t));
-    for (const int64_t terms : shared_terms(blocks, shape.depth, kDepth, gpu)) {
+    for (const int64_t terms : shared_terms(blocks, shape, kDepth, gpu)) {
       t.terms = terms;
       out.push_back(t);
     }

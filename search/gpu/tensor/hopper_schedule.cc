@@ -265,7 +265,7 @@ Result<std::vector<GroupTile>> group_tiles_of(const GeneralKernel& general, cons
                                               const GpuTarget& target) {
   if (target.sm != kSm) return unsupported("{} multiplies no tiles of shared memory", target.name);
   LATHE_ASSIGN(const ProductForm product, tensor_form(general.kernel));
-  ProductShape shape = shape_of(product, sizes);
+  ProductShape shape = shape_of(product, sizes, general.most);
   shape.lines = has_lines(general.kernel, product) && shape.columns % kHalves == 0;
   std::vector<GroupTile> out = ranked_group_tiles(shape, target);
   // Boxes are of what lies in memory, in lines that begin at multiples of 16 bytes.

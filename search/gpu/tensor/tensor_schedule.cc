@@ -79,7 +79,7 @@ Result<Scheduled> tensor_schedule(const GeneralKernel& general, const TensorTile
 Result<std::vector<TensorTile>> tensor_tiles_of(const GeneralKernel& general, const SymbolValues& sizes,
                                                 const GpuTarget& target) {
   LATHE_ASSIGN(const ProductForm product, tensor_form(general.kernel));
-  ProductShape shape = shape_of(product, sizes);
+  ProductShape shape = shape_of(product, sizes, general.most);
   // Lines of other lengths begin anywhere.
   shape.copied = is_given(general.kernel, product) &&
                  std::all_of(product.operands.begin(), product.operands.end(), [&](const ProductOperand& o) {

@@ -151,7 +151,7 @@ double tensor_cycles(const TensorTile& t, const ProductShape& s, const ir::GpuTa
 
 std::vector<TensorTile> ranked_tensor_tiles(const ProductShape& shape, const ir::GpuTarget& gpu) {
   const auto with_stages_and_parts = [&](TensorTile tile) {
-    std::vector<int64_t> parts = shared_terms(tiles_of(tile, shape), shape.depth, tile.depth, gpu);
+    std::vector<int64_t> parts = shared_terms(tiles_of(tile, shape), shape, tile.depth, gpu);
     parts.insert(parts.begin(), 0);
     std::vector<TensorTile> out;
     for (const int64_t stages : {1, 2, 3, 4, 6}) {

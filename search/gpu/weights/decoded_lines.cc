@@ -251,6 +251,7 @@ std::vector<DecodedLines> lines_of(const ProductShape& shape, const DecodedWeigh
           for (const int64_t parts : {1, 2, 4, 8, 16}) {
             if (parts > 1 && shape.depth % (parts * std::max(block, kLeastShared)) != 0) break;
             t.terms = parts > 1 ? shape.depth / parts : 0;
+            if (parts > 1 && !shape.has_room_for(t.terms)) break;
             const int64_t of_part = parts > 1 ? t.terms / kChunk : chunks;
             if ((parts > 1 || t.at_once > 1) && of_part % (t.lanes * t.at_once) != 0) continue;
             for (t.warps = 4; t.warps <= 8; t.warps *= 2) {
@@ -271,7 +272,7 @@ Result<std::vector<DecodedLines>> decoded_lines_of(const GeneralKernel& general,
                                                    const GpuTarget& target) {
   LATHE_ASSIGN(const ProductForm product, product_form(general.kernel));
   LATHE_ASSIGN(const DecodedWeight weight, decoded_weight(general.kernel, product));
-  const ProductShape shape = shape_of(product, sizes);
+  const ProductShape shape = shape_of(product, sizes, general.most);
   if (shape.rows > kFewRows) return unsupported("{} rows, expected at most {}", shape.rows, kFewRows);
   const int64_t block = decoded_block(general.kernel, product, weight);
   if (block == 0) return no_blocks(general.kernel);

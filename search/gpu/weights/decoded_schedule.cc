@@ -173,13 +173,13 @@ Result<std::vector<DecodedTile>> decoded_rows_of(const GeneralKernel& general, c
                                                  const GpuTarget& target) {
   LATHE_ASSIGN(const ProductForm product, product_form(general.kernel));
   LATHE_ASSIGN(const DecodedWeight weight, decoded_weight(general.kernel, product));
-  const ProductShape shape = shape_of(product, sizes);
+  const ProductShape shape = shape_of(product, sizes, general.most);
   const int64_t part = std::max(decoded_block(general.kernel, product, weight), kLeastShared);
   std::vector<DecodedTile> all;
   std::vector<double> cycles;
   for (int64_t rows = TileMoves::kSide; rows <= kMostRows; rows *= 2) {
     for (const int64_t parts : {1, 2, 4, 8, 16}) {
-      if (parts > 1 && shape.depth % (parts * part) != 0) break;
+      if (parts > 1 && (shape.depth % (parts * part) != 0 || !shape.has_room_for(shape.depth / parts))) break;
       all.push_back({rows, parts > 1 ? shape.depth / parts : 0});
       cycles.push_back(cycles_of(all.back(), shape, target));
     }

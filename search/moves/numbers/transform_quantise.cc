@@ -19,6 +19,9 @@
 //   for h < K // S:
 //     u = 0;  for g < S // G: s = ..;  u += f32(s) * A(..);  u += B(..) * b[..]
 //     c += u * p[h]
+//
+// Rows are those of the scopes around that x depends on. Where integers say how many these are, all rows of the input
+// are made bytes.
 #include <algorithm>
 
 #include "ir/analysis/grouped_weight.h"
@@ -47,9 +50,25 @@ struct Product {
   Expr row, weight;
   std::vector<const Stmt*> rows;  // scopes around that the row depends on
   std::string input;              // the buffer that the row reads first
+  std::vector<Expr> index;        // of all its rows, if they are made bytes; empty: those of the scopes are
 };
 
-Result<Product> find_product(const ScopeSite& site) {
+bool is_counted(const Stmt& scope) {
+  bool out = false;
+  for_each_node(scope.extent, [&](const ExprNode& n) { out |= n.op == Op::k_iter || n.op == Op::k_load; });
+  return out;
+}
+
+// Whether the row lies along the last dimension of an input, and what stands before is the same along it.
+bool lies_in_one_piece(const Kernel& kernel, const Expr& row, const std::string& k) {
+  const Expr& e = unwidened(row);
+  if (e->op != Op::k_load || e->args.empty() || kernel.find_buffer(e->name)->place != Place::in) return false;
+  const Expr& last = e->args.back();
+  return last->op == Op::k_iter && last->name == k &&
+         std::none_of(e->args.begin(), e->args.end() - 1, [&](const Expr& i) { return uses(i, k); });
+}
+
+Result<Product> find_product(const Kernel& kernel, const ScopeSite& site) {
   const Stmt& scope = site.scope();
   Product out;
   if (scope.body.size() == 1 && scope.body[0].kind == Stmt::Kind::assign) out.update = &scope.body[0];
@@ -61,7 +80,7 @@ Result<Product> find_product(const ScopeSite& site) {
   }
   const auto reads = [](const Expr& e, DType type) {
     bool found = false;
-    for_each_node(e, [&](const ExprNode& n) { found |= n.op == Op::k_load && n.type == type; });
+    for_each_value_load(e, [&](const ExprNode& load) { found |= load.type == type; });
     return found;
   };
   const auto few_bits = [&](const Expr& e) {
@@ -76,17 +95,23 @@ Result<Product> find_product(const ScopeSite& site) {
   for (const Stmt* s : site.outer) {
     if (uses(out.row, s->iter)) out.rows.push_back(s);
   }
-  for_each_node(out.row, [&](const ExprNode& n) {
-    if (n.op == Op::k_load && out.input.empty()) out.input = n.name;
+  for_each_value_load(out.row, [&](const ExprNode& load) {
+    if (out.input.empty()) out.input = load.name;
   });
   if (out.input.empty() || !uses(out.row, scope.iter))
     return invalid("expected the other factor of `{}` to be read along it", scope.iter);
+  const bool counted = std::any_of(out.rows.begin(), out.rows.end(), [](const Stmt* s) { return is_counted(*s); });
+  if (counted && lies_in_one_piece(kernel, out.row, scope.iter)) {
+    const std::vector<Expr>& index = unwidened(out.row)->args;
+    out.index.assign(index.begin(), index.end() - 1);
+  }
   return out;
 }
 
 // Whether nothing writes what the row is made of, and its scopes can be walked before all else: those around them that
 // it does not depend on do run, and so do those inside that depend on them.
 bool stands_alone(const Kernel& kernel, const ScopeSite& site, const Product& p) {
+  if (!p.index.empty()) return true;
   bool out = true;
   for_each_node(p.row, [&](const ExprNode& n) {
     if (n.op != Op::k_load) return;
@@ -106,9 +131,7 @@ bool stands_alone(const Kernel& kernel, const ScopeSite& site, const Product& p)
     const ScopePath around(site.outer.begin(), site.outer.begin() + static_cast<std::ptrdiff_t>(i));
     out &= !matters || proves_le(Expr(1), extent, ranges_at(kernel, around));
   }
-  for (const Stmt* s : p.rows) {
-    for_each_node(s->extent, [&](const ExprNode& n) { out &= n.op != Op::k_iter && n.op != Op::k_load; });
-  }
+  for (const Stmt* s : p.rows) out &= !is_counted(*s);
   return out;
 }
 
@@ -118,7 +141,7 @@ Status apply_quantize_activations(TransformResult& result, const Move& move, con
   Kernel& kernel = result.kernel;
   const Legality legality("quantize_activations", params);
   LATHE_ASSIGN(const ScopeSite site, find_plain_site(kernel, move.args[0]));
-  LATHE_ASSIGN(const Product found, find_product(site));
+  LATHE_ASSIGN(const Product found, find_product(kernel, site));
   const std::string k = site.scope().iter;
   if (!is_const_int(site.scope().extent))
     return invalid("expected a constant extent, got {}", print_extent(site.scope()));
@@ -142,8 +165,10 @@ Status apply_quantize_activations(TransformResult& result, const Move& move, con
         group);
 
   // Buffers.
-  std::vector<Expr> row_dims, row_index;
+  std::vector<Expr> row_dims, row_index = found.index;
+  for (size_t d = 0; d < found.index.size(); ++d) row_dims.push_back(kernel.find_buffer(found.input)->dims[d]);
   for (const Stmt* s : found.rows) {
+    if (!found.index.empty()) break;
     row_dims.push_back(s->extent);
     row_index.push_back(iter(s->iter));
   }
@@ -218,16 +243,22 @@ Status apply_quantize_activations(TransformResult& result, const Move& move, con
   // The rows, before all else.
   Renaming own;
   std::vector<Expr> row;
-  for (const Stmt* o : found.rows) {
-    own.emplace_back(o->iter, iter(names.fresh(o->iter + "_q")));
-    row.push_back(own.back().second);
+  for (size_t d = 0; d < row_dims.size(); ++d) {
+    const std::string stem = found.index.empty() ? found.rows[d]->iter : fmt::format("{}{}", k, d);
+    row.push_back(iter(names.fresh(stem + "_q")));
+    if (found.index.empty()) own.emplace_back(stem, row.back());
   }
   const std::string h = names.fresh(g + "_h"), hg = names.fresh(g + "_q"), kl = names.fresh(k + "_l"),
                     kq = names.fresh(k + "_q");
   const auto value_at = [&](const Expr& where) {
     Renaming map = own;
     map.emplace_back(k, where);
-    return substitute(found.row, map);
+    if (found.index.empty()) return substitute(found.row, map);
+    std::vector<Expr> at = row;
+    at.push_back(where);
+    return rewrite(found.row, [&](const Expr& e) {
+      return e->op == Op::k_load && e->name == found.input ? load(e->name, at, e->type) : Expr();
+    });
   };
   const Expr largest = f32_load(l, with(row, iter(h))), inverse = f32_load(r, with(row, iter(h)));
   const auto set = [](const std::string& name, std::vector<Expr> index, Expr value, AssignOp op = AssignOp::set) {
@@ -256,10 +287,10 @@ Status apply_quantize_activations(TransformResult& result, const Move& move, con
   }
   of_scale.push_back(make_scope(hg, Expr(scale / group), std::move(group_body)));
   Stmt first = make_scope(h, scales, std::move(of_scale));
-  for (size_t i = found.rows.size(); i-- > 0;) {
+  for (size_t i = row.size(); i-- > 0;) {
     std::vector<Stmt> inner;
     inner.push_back(std::move(first));
-    first = make_scope(own[i].second->name, found.rows[i]->extent, std::move(inner), "quantise");
+    first = make_scope(row[i]->name, row_dims[i], std::move(inner), "quantise");
   }
 
   std::vector<Stmt>& siblings = *site.siblings;

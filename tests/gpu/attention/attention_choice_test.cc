@@ -14,6 +14,7 @@ namespace lathe::search {
 namespace {
 
 using ir::SymbolValues;
+using test::attention_text;
 using test::AttentionText;
 using test::general_attention;
 using Mask = AttentionText::Mask;
@@ -26,11 +27,12 @@ const ir::GpuTarget& gpu(const char* name) {
 struct Calls {
   int64_t sequences = 1, queries = 1, keys = 1;
 };
-SymbolValues sizes_at(const GeneralKernel& general, const Calls& c) {
-  return test::sizes_of(general, {{"B", c.sequences}, {"S", c.queries}, {"T", c.keys}, {"N", c.keys / 16}, {"P", 1}});
+SymbolValues symbols_of(const Calls& c) {
+  return {{"B", c.sequences}, {"S", c.queries}, {"T", c.keys}, {"N", c.keys / 16}, {"P", 1}};
 }
+SymbolValues sizes_at(const GeneralKernel& general, const Calls& c) { return test::sizes_of(general, symbols_of(c)); }
 Schedule best(const AttentionText& a, const Calls& calls, uint32_t allowed = ir::kBf16Dots) {
-  const GeneralKernel general = general_attention(a);
+  const GeneralKernel general = general_kernel(test::up_to(test::kernel_of(attention_text(a)), symbols_of(calls)));
   const auto made = device_schedule(general, sizes_at(general, calls), gpu("h200"), allowed);
   EXPECT_TRUE(made.ok()) << made.status().to_string();
   return made.ok() ? made->schedule : Schedule{};
@@ -94,7 +96,7 @@ TEST(AttentionChoice, MasksAndWindows) {
 // Bytes and unequal sequences have tiles where equal ones of halves have.
 TEST(AttentionChoice, BytesAndUnequalSequences) {
   const auto best_of = [&](const test::AttentionOp& op, const SymbolValues& symbols, uint32_t allowed) {
-    const GeneralKernel general = general_kernel(kernel_of_op(op));
+    const GeneralKernel general = general_kernel(test::up_to(kernel_of_op(op), symbols));
     const auto made = device_schedule(general, test::sizes_of(general, symbols), gpu("h200"), allowed);
     EXPECT_TRUE(made.ok()) << made.status().to_string();
     return made.ok() ? made->schedule : Schedule{};
@@ -214,7 +216,7 @@ TEST(AttentionChoice, CandidatesAreReplayed) {
   const AttentionText plain = {"bf16", 8, 2, 64, 64}, window = {"bf16", 8, 2, 64, 64, true, 128};
   for (const auto& [form, calls] :
        {std::pair{plain, Calls{4, 700, 700}}, {plain, {4, 1, 3000}}, {window, {1, 700, 700}}}) {
-    const GeneralKernel general = general_attention(form);
+    const GeneralKernel general = general_kernel(test::up_to(test::kernel_of(attention_text(form)), symbols_of(calls)));
     const auto ranked = device_candidates(general, sizes_at(general, calls), gpu("h200"), 9, ir::kBf16Dots);
     ASSERT_TRUE(ranked.ok()) << ranked.status().to_string();
     EXPECT_EQ(ranked->front().schedule.recipe, "tensor_attention.1");

@@ -67,7 +67,7 @@ TEST(AttentionSchedule, OnTheEmulator) {
 }
 
 std::vector<int64_t> parts_at(const AttentionText& a, const SymbolValues& symbols) {
-  const GeneralKernel general = general_kernel(test::kernel_of(attention_text(a)));
+  const GeneralKernel general = general_kernel(test::up_to(test::kernel_of(attention_text(a)), symbols));
   return key_parts(general, test::sizes_of(general, symbols), h200()).value();
 }
 
@@ -94,8 +94,9 @@ TEST(AttentionSchedule, DividesKeysWhereBlocksAreFew) {
 }
 
 TEST(AttentionSchedule, CandidatesAreReplayed) {
-  const GeneralKernel general = general_kernel(test::kernel_of(attention_text({})));
-  const SymbolValues sizes = test::sizes_of(general, {{"B", 4}, {"S", 1}, {"T", 4096}});
+  const SymbolValues symbols = {{"B", 4}, {"S", 1}, {"T", 4096}};
+  const GeneralKernel general = general_kernel(test::up_to(test::kernel_of(attention_text({})), symbols));
+  const SymbolValues sizes = test::sizes_of(general, symbols);
   const auto ranked = device_candidates(general, sizes, h200(), 9);
   ASSERT_TRUE(ranked.ok()) << ranked.status().to_string();
   EXPECT_GE(ranked->size(), 4u);

@@ -31,18 +31,22 @@ class TensorAttentionMatrix : public CountedKernels<testing::TestWithParam<const
   void expect_compiled(const std::vector<Form>& forms) {
     for (const Form& f : forms)
       compile(kernel_of(attention_text(f.text)), f.tile, f.text.depth, f.text.columns, false, false);
-    EXPECT_GE(kernels(), 5);
+    EXPECT_GE(asked(), 5);
+    EXPECT_GE(kernels(), 1);
   }
   void expect_compiled(const std::vector<OpForm>& forms) {
     for (const OpForm& f : forms)
       compile(kernel_of_op(f.op), f.tile, f.op.depth, f.op.columns, f.op.bytes, f.op.ragged());
-    EXPECT_GE(kernels(), 5);
+    EXPECT_GE(asked(), 5);
+    EXPECT_GE(kernels(), 1);
   }
 
  private:
   void compile(const ir::Kernel& naive, const search::AttentionTile& t, int64_t depth, int64_t columns, bool bytes,
                bool ragged) {
     const ir::GpuTarget target = *ir::find_gpu_target(GetParam());
+    const bool chosen = in_turn(GetParam());
+    if (!chosen && !t.groups) return;
     if (search::shared_bytes(t, depth, columns) > ir::most_shared(target)) return;
     const auto made = search::tensor_attention(search::general_kernel(naive), t);
     ASSERT_TRUE(made.ok()) << made.status().to_string();

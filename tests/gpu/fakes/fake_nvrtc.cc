@@ -65,6 +65,7 @@ std::string host_prelude() {
 #include "tests/gpu/fakes/host_prelude_integers.inc"
       ;
   out +=
+#include "jit/cuda/device_sines.inc"
 #include "tests/gpu/fakes/host_groups.inc"
       ;
   for (int columns = 8; columns <= 256; columns += 8) {

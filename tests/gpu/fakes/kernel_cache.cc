@@ -3,6 +3,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
@@ -68,11 +69,14 @@ KernelCache::KernelCache(std::string folder, const std::string& maker) {
   if (folder.empty() || (!fs::create_directory(folder, error) && !fs::is_directory(folder, error))) return;
   const std::string own = folder + "/" + number_of(maker);
   if (fs::create_directory(own, error)) {
-    std::vector<fs::path> others;
+    std::vector<std::pair<fs::file_time_type, fs::path>> others;
     for (const auto& entry : fs::directory_iterator(folder, error)) {
-      if (entry.path() != own) others.push_back(entry.path());
+      if (entry.path() != own)
+        others.emplace_back(fs::last_write_time(entry.path() / (kMaker + 1), error), entry.path());
     }
-    for (const fs::path& other : others) fs::remove_all(other, error);
+    std::sort(others.begin(), others.end());
+    if (!others.empty()) others.pop_back();
+    for (const auto& other : others) fs::remove_all(other.second, error);
   }
   if (!fs::exists(own + kMaker, error)) write(own + kMaker, maker);
   if (read(own + kMaker) == maker) folder_ = own;

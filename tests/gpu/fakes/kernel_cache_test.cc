@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -84,10 +85,35 @@ TEST(KernelCache, ServesNothingOfAnotherMaker) {
   first.keep("a", {"", "code"});
   const KernelCache second(store.path / "kernels", "another maker");
   EXPECT_EQ(found(second, "a"), "none");
-  EXPECT_TRUE(kept(store.path).empty()) << "what the first has made is gone";
+  second.keep("a", {"", "other"});
+  EXPECT_EQ(found(first, "a"), "|code") << "two take turns";
+  EXPECT_EQ(found(second, "a"), "|other");
+}
+
+TEST(KernelCache, OfOtherMakersLeavesTheLast) {
+  const TempStore store;
+  const auto made_by = [&](const char* maker) { return KernelCache(store.path / "kernels", maker); };
+  const auto age = [&](const char* code, int hours) {  // of the maker that made it
+    for (const fs::path& f : kept(store.path)) {
+      std::ifstream in(f, std::ios::binary);
+      const std::string bytes(std::istreambuf_iterator<char>(in), {});
+      const fs::path maker = f.parent_path() / "maker";
+      if (bytes.find(code) != std::string::npos)
+        fs::last_write_time(maker, fs::last_write_time(maker) - std::chrono::hours(hours));
+    }
+  };
+  made_by("first").keep("a", {"", "of first"});
+  age("of first", 2);
+  made_by("second").keep("a", {"", "of second"});
+  age("of second", 1);
+  EXPECT_EQ(found(made_by("first"), "a"), "|of first");
+  made_by("third").keep("a", {"", "of third"});
+  EXPECT_EQ(kept(store.path).size(), 2u);
+  EXPECT_EQ(found(made_by("second"), "a"), "|of second");
+  const KernelCache first = made_by("first");
   EXPECT_EQ(found(first, "a"), "none");
-  first.keep("a", {"", "code"});
-  EXPECT_EQ(found(first, "a"), "none");
+  first.keep("a", {"", "of first"});
+  EXPECT_EQ(found(first, "a"), "|of first");
 }
 
 TEST(KernelCache, KeepsNothingWithoutAFolder) {

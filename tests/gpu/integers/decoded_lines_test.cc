@@ -7,6 +7,7 @@
 
 #include "search/gpu/choice/device_candidates.h"
 #include "search/gpu/packed_constants.h"
+#include "tests/gpu/chains.h"
 #include "tests/gpu/emulated.h"
 #include "tests/gpu/integers/integer_kernels.h"
 #include "tests/gpu/integers/quantised_kernels.h"
@@ -61,7 +62,10 @@ TEST(DecodedLines, ServeGroupsOfAnySize) {
 
 // Each weight is read for all of up to 8 rows. Rows of 11008 terms, which are no whole parts, have no room together.
 TEST(DecodedLines, ABlockHasAllRows) {
-  const search::GeneralKernel general = search::general_kernel(quantised_product("q4_k", 4096, 4096));
+  const auto up_to_16 = [](int64_t terms) {  // with parts of sums, for which many rows leave no room
+    return search::general_kernel(up_to(quantised_product("q4_k", 4096, terms), {{"M", 16}}));
+  };
+  const search::GeneralKernel general = up_to_16(4096);
   for (int64_t rows = 1; rows <= 8; ++rows) {
     const search::DecodedLines t = best_lines(general, rows);
     EXPECT_GE(t.rows, rows);
@@ -70,7 +74,7 @@ TEST(DecodedLines, ABlockHasAllRows) {
     EXPECT_GE(t.outputs, rows > 1 ? 2 : 1) << rows;
   }
   EXPECT_GE(best_lines(general, 16).rows, 8);
-  EXPECT_LE(best_lines(search::general_kernel(quantised_product("q4_k", 4096, 11008)), 8).rows, 4);
+  EXPECT_LE(best_lines(up_to_16(11008), 8).rows, 4);
 }
 
 // What a choice between bits makes of a weight is long: a lane has few of them.

@@ -267,6 +267,55 @@ TEST(DeviceAttention, UnequalSequences) {
   expect_attention(all);
 }
 
+// What holds no element whatever the call is, a window of several pages, and few keys of two bounded numbers.
+TEST(DeviceAttention, KnownSizes) {
+  std::vector<Attention> all;
+  for (const uint32_t type : {kF32, kBf16}) {
+    const std::vector<Operand> pages = {
+        {{7, 2, 16, 64}, type}, {{7, 2, 16, 64}, type}, {{kB}, kI32, 80}, {{kB, 5}, kI32, 6}};
+    std::vector<Operand> window = {{{kB, 8, 1, 64}, type}};
+    window.insert(window.end(), pages.begin(), pages.end());
+    all.push_back({"window of pages",
+                   "paged_attention",
+                   window,
+                   {flag("causal"), number("window", 48)},
+                   {{.b = 3}, {.b = 1}, {.b = 0}}});
+    window.push_back({{3, 2}, kI32, kR, true});
+    window[0].dims = {kR, 8, 64};
+    window[3].dims = {3};
+    window[4].dims = {3, 5};
+    all.push_back({"known sequences", "ragged_attention", window, {flag("causal")}, {{.r = 9}, {.r = 1}, {.r = 0}}});
+    all.push_back({"no sequence",
+                   "cached_attention",
+                   {{{0, 4, 1, 64}, type}, {{0, 2, kT, 64}, type}, {{0, 2, kT, 64}, type}, {{0}, kI32, kT}},
+                   {flag("causal")},
+                   {{.t = 9}}});
+    for (const auto& [rows, sequences] : {std::pair<int64_t, int64_t>{0, 2}, {5, 0}}) {
+      std::vector<Operand> none = {{{rows, 8, 64}, type}};
+      none.insert(none.end(), pages.begin(), pages.end());
+      none[3].dims = {sequences};
+      none[4].dims = {sequences, 5};
+      none.push_back({{sequences, 2}, kI32, 0, true});
+      all.push_back({"no rows, or no sequences", "ragged_attention", none, {flag("causal")}, {{}}});
+    }
+  }
+  expect_attention(all);
+  const auto ctx = gpu_context();
+  for (const int64_t most : {8, 16, 40}) {
+    for (const int64_t depth : {8, 40, 64}) {
+      const lathe_dim s = range("S", 1, most), t = range("T", 1, most), d = fixed(depth);
+      const auto graph = single_graph(ctx.get(), "attention",
+                                      {{{fixed(4), s, d}}, {{fixed(2), t, d}}, {{fixed(2), t, d}}}, {flag("causal")});
+      const auto kernel = served_on_device(ctx.get(), graph.get());
+      ASSERT_NE(kernel, nullptr) << most << " keys of depth " << depth;
+      for (const auto& [queries, keys] : {std::pair<int64_t, int64_t>{1, 1}, {most, most}, {3, 7}, {1, most}})
+        expect_as_on_cpu(ctx.get(), graph.get(), kernel.get(),
+                         {{{4, queries, depth}}, {{2, keys, depth}}, {{2, keys, depth}}}, {{4, queries, depth}}, 0,
+                         2e-5f);
+    }
+  }
+}
+
 // Of which there is one whatever the call is, or at most one.
 TEST(DeviceAttention, OneKnownKey) {
   const std::vector<Sizes> sizes = {{.b = 2, .s = 1}, {.b = 1, .s = 5}, {.b = 0, .s = 1}};

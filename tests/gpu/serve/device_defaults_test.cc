@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <set>
+#include <tuple>
 
 #include "ir/core/text_form.h"
 #include "runtime/cuda/device_stage.h"
@@ -40,6 +41,28 @@ TEST_P(DeviceDefaults, AreNotRefused) {
     }
   }
   EXPECT_FALSE(seen.empty());
+}
+
+// Of products whose second factor lies as it is written, each of them once ended the compiler and the process with it.
+class DeviceNarrow : public test::WithNvrtc<testing::Test> {};
+
+TEST_F(DeviceNarrow, ProductsCompile) {
+  DevicePolicy policy;
+  policy.compile = true;
+  Stats stats;
+  DeviceCodes codes(LATHE_KEPT_NVRTC, nullptr, &stats);
+  for (const auto& [gpu, m, n, k] :
+       {std::tuple{"h100", 7, 40, 256}, {"l40s", 8, 1024, 4096}, {"a100", 64, 1024, 512}}) {
+    const std::string text = fmt::format(
+        "kernel product(a: bf16[{0}, {2}] in, b: bf16[{2}, {1}] in, y: bf16[{0}, {1}] out) family matmul\n"
+        "  c: f32[{0}, {1}] heap\n"
+        "  for m < {0} [m]:\n    for n < {1} [n]:\n      c[m, n] = 0.0\n      for k < {2} [k]:\n"
+        "        c[m, n] += f32(a[m, k]) * f32(b[k, n])\n      y[m, n] = bf16(c[m, n])\n",
+        m, n, k);
+    const auto plan =
+        plan_on_device(ir::parse_kernel(text).value(), {}, nullptr, *ir::find_gpu_target(gpu), codes, policy);
+    EXPECT_TRUE(plan.ok()) << gpu << ": " << plan.status().to_string();
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Layers, DeviceDefaults, testing::Values("llama3-8b-layer-q4_k_m", "llama3-8b-layer-bf16"),

@@ -98,6 +98,34 @@ TEST(DeviceExperts, GroupsOfRows) {
   }
 }
 
+// As many rows as a call has are known, or bounded: fewer than a tile has, one over and under it, and none.
+TEST(DeviceExperts, GroupsOfFewRows) {
+  const auto ctx = gpu_context();
+  constexpr int64_t kColumns = 37, kTerms = 24;
+  const auto expect_served = [&](const lathe_dim& dim, uint32_t type, const std::vector<int64_t>& of_calls) {
+    const auto graph = single_graph(ctx.get(), "grouped_matmul",
+                                    {{{dim, fixed(kTerms)}, type},
+                                     {{fixed(kExperts), fixed(kColumns), fixed(kTerms)}, type, LATHE_TENSOR_CONST},
+                                     {{fixed(kExperts + 1)}, LATHE_DTYPE_I32}},
+                                    {turned(true)});
+    const auto kernel = served_on_device(ctx.get(), graph.get());
+    ASSERT_NE(kernel, nullptr);
+    for (const int64_t rows : of_calls)
+      expect_as_cpu(ctx.get(), graph.get(), kernel.get(), {{rows, kTerms}, type}, {{kExperts, kColumns, kTerms}, type},
+                    LATHE_DTYPE_I32, {0, rows / 3, rows / 3, rows / 2, rows, rows}, {{rows, kColumns}, type},
+                    tolerance_of(type), {1, 4});
+  };
+  for (const uint32_t type : {LATHE_DTYPE_F32, LATHE_DTYPE_BF16, LATHE_DTYPE_F16}) {
+    for (const int64_t rows : {0, 1, 2, 3, 5, 7, 9, 13, 15, 17}) expect_served(fixed(rows), type, {rows});
+    const lathe_hint one{1, 1};
+    lathe_dim few = range("S", 1, 7), hinted = range("S", 1, 4096);
+    hinted.hints = &one;
+    hinted.num_hints = 1;
+    expect_served(few, type, {1, 2, 7});
+    expect_served(hinted, type, {1, 2, 33});
+  }
+}
+
 // Offsets are not looked at before a call: they mean the nearest ones that are allowed, and nothing outside is touched.
 TEST(DeviceExperts, OffsetsOutsideOfTheRows) {
   const auto ctx = gpu_context();

@@ -299,10 +299,10 @@ TEST_F(DeviceQuantised, WeightsAreDecodedBitByBit) {
 }
 
 TEST_F(DeviceQuantised, RowsThatIdsChoose) {
-  for (const char* format : {"q4_0", "q6_k", "nbits_4", "int8_channel"}) {
-    const bool whole = format[0] == 'q';
+  for (const char* format : {"q4_0", "q6_k", "nbits_4", "int8_channel", "gptq", "gptq_v2", "awq"}) {
+    const bool whole = format[0] == 'q', words = format[0] == 'g' || format[0] == 'a';
     const Weight w = whole ? blocks(format, format[1] == '6' ? 256 : 32, 9, 3)
-                           : tensors(format, 9, 96, format == std::string("int8_channel") ? 0 : 32);
+                           : tensors(format, words ? 16 : 9, 96, format == std::string("int8_channel") ? 0 : 32);
     for (const uint32_t type : {LATHE_DTYPE_I32, LATHE_DTYPE_I64}) {
       std::vector<DescOf> descs = descs_of(w);
       descs.push_back({{range("T", 0, 5000)}, type});
@@ -310,7 +310,7 @@ TEST_F(DeviceQuantised, RowsThatIdsChoose) {
       const auto kernel = served_on_device(ctx.get(), graph.get());
       ASSERT_NE(kernel, nullptr) << format;
       for (const int64_t t : {0, 1, 7, 33})
-        expect_as_cpu(graph.get(), kernel.get(), {}, w, {{{{t}, type, 9}, ""}}, {{t, w.k}}, 0);
+        expect_as_cpu(graph.get(), kernel.get(), {}, w, {{{{t}, type, w.n}, ""}}, {{t, w.k}}, 0);
     }
   }
 }

@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <bit>
+#include <cmath>
+
 #include "tests/gpu/served_chain.h"
 
 namespace lathe::test {
@@ -41,6 +44,7 @@ TEST_F(DeviceServe, EveryFunction) {
        {"round", {-1}},
        {"sigmoid", {-1}},
        {"gelu", {-1}, {text_attr("approximate", "none")}}},
+      {{"scale", {0}, {float_attr("value", 3e4f)}}, {"sin", {-1}}, {"cos", {-1}}, {"sub", {-1, 1}}},
       {{"gelu", {0}, {text_attr("approximate", "tanh")}}, {"relu", {-1}}, {"maximum", {-1, 1}}, {"minimum", {-1, 0}}},
       {{"swiglu", {0, 1}}, {"sub", {-1, 0}}, {"div", {-1, 1}}},
       {{"geglu", {0, 1}, {text_attr("approximate", "tanh")}}, {"add", {-1, 0}}}};
@@ -53,6 +57,37 @@ TEST_F(DeviceServe, EveryFunction) {
     ASSERT_EQ(resolve_on(ctx.get(), graph.get(), LATHE_WAIT_TUNED, kernel, nullptr, &e), LATHE_STATUS_OK) << e.message;
     expect_as_cpu(ctx.get(), graph.get(), kernel.get(), std::vector<std::vector<int64_t>>(dims.size(), {405}), {405},
                   3);
+  }
+}
+
+// Every exponent, both signs, and what is no number.
+TEST_F(DeviceServe, SinesOfAnyArgument) {
+  const auto ctx = gpu_context();
+  std::vector<float> in;
+  for (uint32_t bits = 0; bits < 0x7f800000u; bits += 0x00156789u) {
+    in.push_back(std::bit_cast<float>(bits));
+    in.push_back(-in.back());
+  }
+  for (const float x : {69999.9f, 70000.1f, 1.5707964f, 3.1415927f, 3.4028235e38f}) in.push_back(x);
+  const size_t finite = in.size();
+  for (const float x : {INFINITY, -INFINITY, NAN}) in.push_back(x);
+  const auto n = static_cast<int64_t>(in.size());
+  for (const bool sine : {true, false}) {
+    const auto graph = unary_graph(ctx.get(), sine ? "sin" : "cos", {range("N", 1, 4096)});
+    Owned<lathe_kernel> kernel;
+    lathe_error e;
+    ASSERT_EQ(resolve_on(ctx.get(), graph.get(), LATHE_WAIT_TUNED, kernel, nullptr, &e), LATHE_STATUS_OK) << e.message;
+    DeviceFloats x({n}), y({n});
+    x = in;
+    const lathe_arg args[] = {x.arg(), y.arg()};
+    const lathe_exec exec = on_stream();
+    ASSERT_EQ(lathe_execute(kernel.get(), args, 2, &exec, &e), LATHE_STATUS_OK) << e.message;
+    for (size_t i = 0; i < finite; ++i) {
+      const double want = sine ? std::sin(static_cast<double>(in[i])) : std::cos(static_cast<double>(in[i]));
+      const double unit = std::ldexp(1.0, std::max(want == 0 ? -149 : std::ilogb(want) - 23, -149));
+      ASSERT_LE(std::fabs(y.data[i] - want), 2 * unit) << in[i];
+    }
+    for (size_t i = finite; i < in.size(); ++i) ASSERT_TRUE(std::isnan(y.data[i])) << in[i];
   }
 }
 

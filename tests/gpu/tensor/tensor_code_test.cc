@@ -68,25 +68,27 @@ TEST(TensorCode, IsWrittenOut) {
                               "  local bf16 r6[8]\n"
                               "  shared bf16 s1[640]\n"));
   EXPECT_THAT(text, HasSubstr("    barrier\n"));
-  EXPECT_THAT(text, HasSubstr("    for i36 < 2 unrolled 2:\n"
-                              "      for i37 < 1 unrolled 1:\n"
-                              "        ldmatrix r6[0], r6[4], r6[2], r6[6] from s2[16*i36 + 40*(thread % 8) + "
-                              "320*(thread // 8 % 2) + 8*(thread // 16 % 2)]\n"
-                              "      for i40 < 1 unrolled 1:\n"
-                              "        ldmatrix r5[0], r5[4], r5[2], r5[6] from s1[16*i36 + 40*(thread % 8) + "
-                              "320*(thread // 8 % 2) + 8*(thread // 16 % 2)]\n"
-                              "      for i43 < 1 unrolled 1:\n"
-                              "        for i44 < 2 unrolled 2:\n"
-                              "          mma_bf16 r0[2*i44], r0[2*i44 + 1], r0[2*i44 + 4], r0[2*i44 + 5] from r5[0], "
-                              "r5[4], r5[2], r5[6], r6[4*i44], r6[4*i44 + 2]\n"));
+  EXPECT_THAT(text,
+              HasSubstr("      for i36_w < 2 unrolled 2:\n"
+                        "        for i37_w < 1 unrolled 1:\n"
+                        "          ldmatrix r6[0], r6[2], r6[4], r6[6] from s2[16*i36_w + 40*(thread % 8) + "
+                        "8*(thread // 8 % 2) + 320*(thread // 16 % 2)]\n"
+                        "        for i40_w < 1 unrolled 1:\n"
+                        "          ldmatrix r5[0], r5[4], r5[2], r5[6] from s1[16*i36_w + 40*(thread % 8) + "
+                        "320*(thread // 8 % 2) + 8*(thread // 16 % 2)]\n"
+                        "        for i43_w < 1 unrolled 1:\n"
+                        "          for i44_w < 2 unrolled 2:\n"
+                        "            mma_bf16 r0[2*i44_w], r0[2*i44_w + 1], r0[2*i44_w + 4], r0[2*i44_w + 5] from "
+                        "r5[0], r5[4], r5[2], r5[6], r6[4*i44_w], r6[4*i44_w + 2]\n"));
   const std::string code = jit::cuda_text(m.program, "lathe_leaf");
   for (const char* line :
        {"  LT_SHARED(lt_bf16, s1, 640);\n", "  unsigned r5[4];\n", "const lt_b8 w1 = lt_load_bits8(a.p1 + ",
         "lt_put_bits8(s1 + ((((320ll * i28) + (40ll * i30)) + (160ll * i31)) + (8ll * i32)), v7_0, v7_1, v7_2, "
         "v7_3);\n",
-        "lt_ldmatrix(0, r6[0ll], r6[2ll], r6[1ll], r6[3ll], s2 + ",
-        "lt_mma_bf16(2, r0[(2ll * i44)], r0[((2ll * i44) + 1ll)], r0[((2ll * i44) + 4ll)], r0[((2ll * i44) + 5ll)], "
-        "r5[0ll], r5[2ll], r5[1ll], r5[3ll], r6[(2ll * i44)], r6[((2ll * i44) + 1ll)]);\n"})
+        "lt_ldmatrix(0, r6[0ll], r6[1ll], r6[2ll], r6[3ll], s2 + ",
+        "lt_mma_bf16(2, r0[(2ll * i44_w)], r0[((2ll * i44_w) + 1ll)], r0[((2ll * i44_w) + 4ll)], r0[((2ll * i44_w) + "
+        "5ll)], "
+        "r5[0ll], r5[2ll], r5[1ll], r5[3ll], r6[(2ll * i44_w)], r6[((2ll * i44_w) + 1ll)]);\n"})
     EXPECT_THAT(code, HasSubstr(line));
   // Terms last or first, of either operand.
   const std::string turned = print(made(true, false).program);
@@ -98,25 +100,25 @@ TEST(TensorCode, IsWrittenOut) {
 TEST(TensorCode, CodeThatLacksTilesIsRefused) {
   const jit::TileCounts warps = jit::tile_counts(made(false, true).program),
                         groups = jit::tile_counts(group_program(false, true, {128, 64, 64, 4}).program);
-  EXPECT_EQ(warps.mma, 8);
-  EXPECT_EQ(warps.matrix_loads, 6);
+  EXPECT_EQ(warps.mma, 12) << "of whole steps, of others, and of the last one";
+  EXPECT_EQ(warps.matrix_loads, 9);
   EXPECT_EQ(warps.group_mma + warps.box_copies, 0);
   EXPECT_EQ(groups.group_mma, 8) << "of the loop, and of the last step";
   EXPECT_EQ(groups.box_copies, 4);
   EXPECT_EQ(groups.mma + groups.matrix_loads, 0);
   jit::CubinInfo of_warps, of_groups;
   of_warps.instructions = of_groups.instructions = 500;
-  of_warps.mma = 8;
-  of_warps.matrix_loads = 7;  // one of them again
+  of_warps.mma = 12;
+  of_warps.matrix_loads = 10;  // one of them again
   of_groups.group_mma = 8;
   of_groups.box_copies = 4;
   EXPECT_EQ(missed_tiles(warps, of_warps), "");
   EXPECT_EQ(missed_tiles(groups, of_groups), "");
   EXPECT_EQ(missed_tiles(groups, of_warps), "0 of 8 HGMMA");
-  of_warps.matrix_loads = 5;
-  EXPECT_EQ(missed_tiles(warps, of_warps), "5 of 6 LDSM");
-  of_warps.mma = 7;
-  EXPECT_EQ(missed_tiles(warps, of_warps), "7 of 8 HMMA");
+  of_warps.matrix_loads = 8;
+  EXPECT_EQ(missed_tiles(warps, of_warps), "8 of 9 LDSM");
+  of_warps.mma = 11;
+  EXPECT_EQ(missed_tiles(warps, of_warps), "11 of 12 HMMA");
   of_groups.box_copies = 2;
   EXPECT_EQ(missed_tiles(groups, of_groups), "2 of 4 UTMALDG");
   EXPECT_EQ(missed_tiles(groups, {}), "");
@@ -149,19 +151,20 @@ TEST(TensorCode, EveryRuleRefuses) {
       {"warp: s2 is no operand 0 of ldmatrix",
        [&](DeviceProgram& p) { warp(p, kLoadB).places[0] = warp(p, kLoadB).places[4]; }},
       {"warp: ldmatrix changes the type of s2", [&](DeviceProgram& p) { p.locals[4].type = ir::DType::f16; }},
-      {"warp: mma_bf16 has two results in r0[2*i44]",
+      {"warp: mma_bf16 has two results in r0[2*i44_w]",
        [&](DeviceProgram& p) { warp(p, kProduct16).places[1] = warp(p, kProduct16).places[0]; }},
-      {"bits: r6[8*i37 + 1] may be half of a register",
+      {"bits: r6[8*i37_w + 1] may be half of a register",
        [&](DeviceProgram& p) {
          auto& at = warp(p, kLoadB).places[0];
          at.offset = ir::simplify(at.offset + ir::Expr(1));
        }},
-      {"locals: r6[8*i37 + 12] may lie outside of 16 elements",
+      {"locals: r6[8*i37_w + 12] may lie outside of 16 elements",
        [&](DeviceProgram& p) {
          auto& at = warp(p, kLoadB).places[0];
          at.offset = ir::simplify(at.offset + ir::Expr(12));
        }},
-      {"access: 16 bytes of s2[16*i36 + 640*i37 + 40*(thread % 8) + 320*(thread // 8 % 2) + 8*(thread // 16 % 2) + 4] "
+      {"access: 16 bytes of s2[16*i36_w + 640*i37_w + 40*(thread % 8) + 8*(thread // 8 % 2) + 320*(thread // 16 % 2) + "
+       "4] "
        "at once, and nothing says that they are aligned",
        [&](DeviceProgram& p) {
          auto& at = warp(p, kLoadB).places[4];

@@ -45,6 +45,10 @@ TEST_P(TensorMatrix, CompilesAsPredicted) {
     ASSERT_TRUE(tiles.ok()) << tiles.status().to_string();
     for (size_t i = 0; i < form.tiles; ++i) {
       const search::TensorTile& t = (*tiles)[i];
+      EXPECT_EQ(t.stages > 1, form.copied);
+      shared += t.terms > 0;
+      staged += t.staged;
+      if (!in_turn(GetParam())) continue;
       const auto made = search::tensor_schedule(general, t);
       ASSERT_TRUE(made.ok()) << made.status().to_string();
       const auto cut = search::cut_launches(made->kernel);
@@ -53,16 +57,14 @@ TEST_P(TensorMatrix, CompilesAsPredicted) {
       if (t.terms > 0) {  // what adds up parts
         const auto adds = compiled(cut->leaves[1], target, what);
         if (adds) expect_predicted(adds->loads.bits128 > 0, "parts by 16 bytes\n" + what);
-        ++shared;
       }
-      EXPECT_EQ(t.stages > 1, form.copied) << what;
-      staged += t.staged;
       const auto code = compiled(cut->leaves[0], target, what);
       const std::string wrong = code ? not_as_predicted(*code, t) : "";
       expect_predicted(wrong.empty(), wrong + "\n" + what);
     }
   }
-  EXPECT_GE(kernels(), 12);
+  EXPECT_GE(asked(), 12);
+  EXPECT_GE(kernels(), 1);
   EXPECT_GE(shared, 1);
   EXPECT_GE(staged, 4);
 }

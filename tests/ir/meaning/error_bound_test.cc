@@ -65,6 +65,23 @@ TEST(ErrorBound, AFunctionBelowTheLeastNormalMayBeNothing) {
   EXPECT_LE(bound[1], 1e-4 * real[1]);
 }
 
+// Half of the least step, where rounding keeps no bits of a number, and nothing of what is 0.
+TEST(ErrorBound, RoundingToANarrowTypeIsNoFinerThanItsLeastStep) {
+  for (const auto& [type, least] : {std::pair{"f16", 0x1p-25}, {"bf16", 0x1p-134}}) {
+    const std::string start = "kernel f(x: f32[4] in, y: f32[4] out)\n  for i < 4:\n    y[i] = f32(",
+                      text = start + type + "(x[i]))\n";
+    const Kernel k = std::move(parse_kernel(text)).value();
+    const std::map<std::string, Tensor> tensors = {{"x", {{4}, {0, 1.4 * least, least / 3, 1.3}}}};
+    const std::vector<double> real = run(k, tensors, Arithmetic::real), native = run(k, tensors, Arithmetic::native),
+                              bound = run(k, tensors, Arithmetic::error_bound);
+    for (size_t i = 0; i < real.size(); ++i) EXPECT_LE(std::abs(native[i] - real[i]), bound[i]) << type << i;
+    EXPECT_EQ(bound[0], 0);
+    EXPECT_EQ(bound[1], least);
+    EXPECT_EQ(bound[2], least);
+    EXPECT_LT(bound[3], 0.01);
+  }
+}
+
 // Softmax as attention has it: the maximum starts from the least number, and what is masked is exactly minus infinity.
 TEST(ErrorBound, AMaximumIsAsNearAsWhatItIsTakenFrom) {
   const char* text = R"(
