@@ -371,6 +371,13 @@ TEST(QuantFormats, refusals_of_several_weights_name_the_operand_and_what_was_exp
   EXPECT_THAT(refusal(experts, "nbits_8", 32,
                       {{DType::f32, {6, 64}}, {DType::u8, {3, 5, 2, 32}}, {DType::f32, {2, 5, 2}}, {DType::i32, {6}}}),
               HasSubstr("x2.shape[0]: 2, expected 3 (the weights of x1)"));
+  const std::vector<std::pair<DType, std::vector<int64_t>>> ordered = {
+      {DType::f32, {6, 64}},   {DType::i32, {3, 8, 16}}, {DType::f16, {3, 2, 16}},
+      {DType::i32, {3, 2, 2}}, {DType::i32, {64}},       {DType::i32, {4}}};
+  for (const std::string& op : {groups, experts}) {
+    EXPECT_THAT(refusal(op, "gptq", 32, ordered),
+                HasSubstr("4 operands hold the weight, expected 3 (gptq: weights to choose from take no g_idx)"));
+  }
 }
 
 }  // namespace
