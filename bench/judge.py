@@ -1,11 +1,10 @@
 #!/usr/bin/env python3
 # Judges the lines of `lathe bench --json` by a table of least values: judge.py TARGETS BENCH [MACHINE]
-# TARGETS: `targets`, of which the first with a pattern that a row's operator matches counts: `key` of the row, divided
-# by `ceiling` if that is given, has to be at least `least`. `of_peak` of a row is a share of the f32 probe: of a target
-# with a `dtype` it is divided by what that type's instructions do for one of f32 (`of_f32_peak`). `why_not`: the row is
-# not judged. MACHINE: what scripts/report.sh writes of the machine, which has one of the levels `isa`. Where another limit
-# binds than `key` names, `roofline` is enough of that one; on another family than `machine` names also where the two are
-# so near each other that their ratio is at most `near`.
+# TARGETS: `targets`, of which the first with a pattern that a row's operator matches counts: `key` of the row has to be
+# at least `least`; of_peak with `of: ceiling` is taken over the row's `ceiling`. `why_not`: the row is not judged.
+# MACHINE: what scripts/report.sh writes of the machine, which has one of the levels `isa`. On another family than
+# `machine` names, a row whose other limit binds, or is so near that their ratio is at most `near`, needs `roofline` of
+# the larger of of_peak / ceiling and of_read instead.
 # BENCH may hold several runs, one after another: the median of each number of a row counts then.
 # Prints a line a row and a summary; ends with 1 if a row misses its value.
 import fnmatch
@@ -75,20 +74,23 @@ def judge(row, table, machine, rows):
     if "over" in target:
         return beside(row, target, rows)
     shares = {key: row[key] for key in {"of_peak", "of_read", target["key"]} if row.get(key) is not None}
+    limits = dict(shares)
     if "of_peak" in shares:
-        shares["of_peak"] /= table["of_f32_peak"].get(target.get("dtype"), 1) * target.get("ceiling", 1)
-    value = shares.get(target["key"])
-    if value is None:
-        return "not judged", f"the row has no {target['key']}"
-    of = " of the ceiling" if "ceiling" in target else ""
+        limits["of_peak"] /= row.get("ceiling", 1)
+    of_ceiling = target.get("of") == "ceiling"
+    value = (limits if of_ceiling else shares).get(target["key"])
+    missing = target["key"] if value is None else "ceiling" if of_ceiling and "ceiling" not in row else None
+    if missing:
+        return "not judged", f"the row has no {missing}"
+    of = f" of the ceiling {row['ceiling']:.2f}" if of_ceiling else ""
     text = f"{target['key']} {value:.2f}{of}, expected {target['least']:.2f}"
     if value >= target["least"]:
         return "met", text
     other = {"of_peak": "of_read", "of_read": "of_peak"}.get(target["key"])
-    here = machine is None or machine["family"] == asked["family"]
-    if shares.get(other, 0) * (1 if here else table["near"]) > value:
-        roofline = max(value, shares[other])
-        text = f"{text}; {other} {shares[other]:.2f} binds{'' if here else ' or is near'}, {table['roofline']:.2f} expected of the larger"
+    elsewhere = machine is not None and machine["family"] != asked["family"]
+    if elsewhere and limits.get(other, 0) * table["near"] > limits[target["key"]]:
+        roofline = max(limits[target["key"]], limits[other])
+        text = f"{text}; {other} {limits[other]:.2f} binds or is near, {table['roofline']:.2f} expected of the larger"
         return "met" if roofline >= table["roofline"] else "missed", text
     return "missed", text
 

@@ -71,9 +71,9 @@ def rmsnorm(name, times, shape, dtype):
     return line
 
 
-def rope(name, times, heads, d):
+def rope(name, times, heads, d, dtype):
     line = Line(name, {"M": TOKENS}, weight=times)
-    line.node("rope", [line.tensor("x", ["M", heads, d]), line.tensor("cos", ["M", d // 2]), line.tensor("sin", ["M", d // 2])], "y",
+    line.node("rope", [line.tensor("x", ["M", heads, d], dtype=dtype), line.tensor("cos", ["M", d // 2]), line.tensor("sin", ["M", d // 2])], "y",
               interleaved=False)
     return line
 
@@ -127,8 +127,7 @@ def decoder(model, kind, bias=False, head_norms=False, head=None, act="swiglu", 
     lines += lines_of("v_proj", 1, h, g * d, bias=bias)
     if head_norms:
         lines += [rmsnorm("q_norm", layers, [q, d], dtype), rmsnorm("k_norm", layers, [g, d], dtype)]
-    if dtype == "f32":
-        lines += [rope("rope_q", layers, q, d), rope("rope_k", layers, g, d)]
+    lines += [rope("rope_q", layers, q, d, dtype), rope("rope_k", layers, g, d, dtype)]
     lines += attention(layers, q, g, d, dtype, window)
     lines.append(linear("o_proj", layers, q * d, h, plain(q * d), residual=True))
     if experts:

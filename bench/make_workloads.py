@@ -211,6 +211,18 @@ def limits_llm():
     formats = {name: ([("w", [n, k // block * size], "u8")], {"format": name}) for name, (block, size) in blocks.items()}
     for group in (32, 128):
         formats[f"g{group}"] = ([("w", [n, k // group, group // 2], "u8"), ("s", [n, k // group], "f32")], {"format": "nbits_4", "group": group})
+    formats["nbits_8"] = ([("w", [n, k // 32, 32], "u8"), ("s", [n, k // 32], "f32")], {"format": "nbits_8", "group": 32})
+    # With zero points: of MatMulNBits, AWQ and GPTQ.
+    words = [("s", [k // 128, n], "f16"), ("z", [k // 128, n // 8], "i32")]
+    zeros = {
+        "g32": ([("w", [n, k // 32, 16], "u8"), ("s", [n, k // 32], "f32"), ("z", [n, k // 64], "u8")], {"format": "nbits_4_zeros", "group": 32}),
+        "awq": ([("w", [k, n // 8], "i32")] + words, {"format": "awq", "group": 128}),
+        "gptq": ([("w", [k // 8, n], "i32")] + words, {"format": "gptq", "group": 128})}
+    for name, (weights, attrs) in zeros.items():
+        for m in (1, 2, 4):
+            low(f"gemv_zeros_{name}", m, weights, **attrs)
+        for m in (8, 16, 32):
+            low(f"low_zeros_{name}", m, weights, **attrs)
     channel = ([("w", [n, k], "i8"), ("s", [n], "f32")], {"format": "int8_channel"})
     for name, (weights, attrs) in {**formats, "int8": channel}.items():
         for m in (1, 2, 4):
@@ -231,6 +243,9 @@ def limits_llm():
                 product(f"mm_{dtype}", m, n_, k_, dtype)
         for size in (256, 512, 1000, 1024) if dtype == "f32" else (512, 1024):
             product(f"square_{dtype}", size, size, size, dtype, cache="hot")
+
+    for size in (256, 512, 1024):
+        product("packed_f32", size, size, size, cache="hot", const=False)
 
     def given_bytes(name, m, n, k, cache, requantised):
         """Activations and weights of i8: i32 sums, or bytes again with scales of rows and channels."""
@@ -266,9 +281,10 @@ def limits_llm():
         attention(f"prefill_full_{dtype}", 32, 32, 512, 512, dtype, "hot")
         attention(f"prefill_causal_{dtype}", 32, 32, 512, 512, dtype, "hot", causal=True)
         attention(f"prefill_causal_32_8_{dtype}", 32, 8, 512, 512, dtype, "hot", causal=True)
-    for kv_heads in (8, 32):
-        for cache in ("hot", "cold"):
-            attention(f"decode_{cache}_32_{kv_heads}_f32", 32, kv_heads, 1, 1024, "f32", cache)
+    for dtype in ("f32", "bf16"):
+        for kv_heads in (8, 32):
+            for cache in ("hot", "cold"):
+                attention(f"decode_{cache}_32_{kv_heads}_{dtype}", 32, kv_heads, 1, 1024, dtype, cache)
     lines += limits_of_caches() + limits_of_experts() + limits_of_rows() + limits_of_threads()
     return lines
 
@@ -286,13 +302,16 @@ def limits_of_experts():
     """Eight experts with as many rows each, in one kernel, beside the product of one of them."""
     lines = []
     n = k = 2048
-    for m in (4, 16):
-        grouped = Line(f"grouped_8x{m}x{n}x{k}")
-        operands = [grouped.tensor("a", [8 * m, k]), grouped.tensor("b", [8, k, n], const=True), grouped.tensor("offsets", [9], dtype="i32")]
-        grouped.node("grouped_matmul", operands, "y")
-        single = Line(f"single_{m}x{n}x{k}")
-        single.node("matmul", [single.tensor("a", [m, k]), single.tensor("b", [k, n], const=True)], "y")
-        lines += [grouped, single]
+    for dtype, part in (("f32", ""), ("bf16", "bf16_")):
+        allowed = ["reassociate", "contract", "bf16_dots"] if dtype == "bf16" else []
+        for m in (4, 16):
+            grouped = Line(f"grouped_{part}8x{m}x{n}x{k}", allowed=allowed)
+            operands = [grouped.tensor("a", [8 * m, k], dtype=dtype), grouped.tensor("b", [8, k, n], const=True, dtype=dtype),
+                        grouped.tensor("offsets", [9], dtype="i32")]
+            grouped.node("grouped_matmul", operands, "y")
+            single = Line(f"single_{part}{m}x{n}x{k}", allowed=allowed)
+            single.node("matmul", [single.tensor("a", [m, k], dtype=dtype), single.tensor("b", [k, n], const=True, dtype=dtype)], "y")
+            lines += [grouped, single]
     return lines + limits_of_quantised_experts()
 
 
@@ -358,6 +377,9 @@ def around():
                     line = Line(f"{op}_{dtype}_{rows}x{n}", cache="hot")
                     line.node(op, [line.tensor("x", [rows, n], dtype=dtype)], "y", **attrs)
                     lines.append(line)
+            line = Line(f"top_k_f32_{rows}x{n}", cache="hot")
+            line.outputs = line.node("top_k", [line.tensor("x", [rows, n])], ["y", "indices"], k=64)
+            lines.append(line)
     for rows, n in ((1, 128256), (64, 4096)):
         line = Line(f"cumsum_f32_{rows}x{n}", cache="hot")
         line.node("cumsum", [line.tensor("x", [rows, n])], "y")

@@ -50,15 +50,15 @@ def panel(out, top, height, title, bars, low, high, marks):
 
 
 def svg(products, rows):
-    colours = {"fma": "#1f77b4", "read": "#2ca02c", "copy": "#9467bd"}
+    colours = {"peak": "#1f77b4", "read": "#2ca02c", "copy": "#9467bd"}
     out = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="650">',
            f'<rect width="{WIDTH}" height="650" fill="white"/>']
     panel(out, 40, 180, "Time of OpenBLAS over Lathe's, odd products of f32, one thread (above 1: Lathe is faster)",
           [(name, ratio, OURS if ratio >= 1 else "#d62728") for name, ratio in products], .8, 1.8, (.8, 1, 1.2, 1.4, 1.6, 1.8))
     panel(out, 370, 180, "Qwen2.5-0.5B: share of the measured limit per row (arithmetic, read or copy bandwidth)",
-          [(name, share, colours.get(limit, "#7f7f7f")) for name, share, limit in rows], 0, 1.2, (0, .25, .5, .75, 1))
+          [(name, share, colours.get(limit, colours["peak"])) for name, share, limit in rows], 0, 1.2, (0, .25, .5, .75, 1))
     for i, (name, colour) in enumerate(colours.items()):
-        text = {"fma": "limit: arithmetic", "read": "limit: read bandwidth", "copy": "limit: copy bandwidth"}[name]
+        text = {"peak": "limit: arithmetic", "read": "limit: read bandwidth", "copy": "limit: copy bandwidth"}[name]
         out.append(f'<rect x="{LEFT + 180 * i}" y="350" width="10" height="10" fill="{colour}"/>'
                    f'<text x="{LEFT + 180 * i + 14}" y="359" {TEXT}>{text}</text>')
     out.append("</svg>")

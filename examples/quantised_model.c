@@ -1,11 +1,12 @@
 /* The attention of one layer of a language model, token by token: projections that multiply by an engine's own q4_0
- * blocks, packed once, and attention over a cache of keys and values with room for more tokens than it has. */
+ * blocks, packed once, and attention over keys and values in pages that a table names, as an engine hands them out. */
 #include <math.h>
 #include <string.h>
 
 #include "example.h"
 
-enum { kHidden = 64, kHeads = 4, kKvHeads = 2, kDepth = 16, kRoom = 32, kTokens = 6 };
+enum { kHidden = 64, kHeads = 4, kKvHeads = 2, kDepth = 16, kTokens = 20 };
+enum { kPage = 8, kPages = 6, kTableRoom = 4, kRoom = kTableRoom * kPage }; /* tokens of a page; pages of the pool */
 enum { kBlock = 32, kBlockBytes = 18, kRowBytes = kHidden / kBlock * kBlockBytes };
 
 /* A kernel with its workspace for calls of one shape, and the weight that it has packed. */
@@ -69,24 +70,27 @@ static layer make_projection(lathe_context* ctx, unsigned char* bytes, int n, in
   return out;
 }
 
-/* lengths[1] of the keys and values [1, 2, 32, 16] count; the query is the last of these tokens. */
+/* lengths[1] of the tokens in the pages [6, 2, 8, 16] that pages[1, 4] names count; the query is the last of them. */
 static layer make_attention(lathe_context* ctx) {
   layer out;
   lathe_graph* graph = NULL;
-  lathe_dim q_dims[4], kv_dims[4], length_dims[1];
-  lathe_tensor_desc inputs[4];
+  lathe_dim q_dims[4], kv_dims[4], length_dims[1], table_dims[2];
+  lathe_tensor_desc inputs[5];
   memset(&out, 0, sizeof out);
-  length_dims[0] = q_dims[0] = kv_dims[0] = q_dims[2] = fixed_dim(1);
+  length_dims[0] = table_dims[0] = q_dims[0] = q_dims[2] = fixed_dim(1);
+  table_dims[1] = fixed_dim(kTableRoom);
+  kv_dims[0] = fixed_dim(kPages);
   q_dims[1] = fixed_dim(kHeads);
   kv_dims[1] = fixed_dim(kKvHeads);
-  kv_dims[2] = fixed_dim(kRoom);
+  kv_dims[2] = fixed_dim(kPage);
   q_dims[3] = kv_dims[3] = fixed_dim(kDepth);
   inputs[0] = describe("q", q_dims, 4, 0);
   inputs[1] = describe("k", kv_dims, 4, 0);
   inputs[2] = describe("v", kv_dims, 4, 0);
   inputs[3] = describe("lengths", length_dims, 1, 0);
-  inputs[3].dtype = LATHE_DTYPE_I32;
-  CHECK(lathe_graph_single(ctx, "cached_attention", inputs, 4, NULL, 0, &graph, &g_error));
+  inputs[4] = describe("pages", table_dims, 2, 0);
+  inputs[3].dtype = inputs[4].dtype = LATHE_DTYPE_I32;
+  CHECK(lathe_graph_single(ctx, "paged_attention", inputs, 5, NULL, 0, &graph, &g_error));
   CHECK(lathe_resolve(ctx, graph, NULL, &out.kernel, NULL, &g_error));
   lathe_graph_destroy(graph);
   return out;
@@ -115,28 +119,42 @@ static void project(layer* l, float* x, float* y) {
   run(l, args, 3);
 }
 
-static void attend(layer* l, float* q, float* k, float* v, int32_t length, float* y) {
-  int64_t q_shape[4] = {1, kHeads, 1, kDepth}, kv_shape[4] = {1, kKvHeads, kRoom, kDepth}, one[1] = {1};
-  lathe_tensor tensors[5];
-  lathe_arg args[5];
-  tensors[0] = tensor_on(q, q_shape, 4);
-  tensors[1] = tensor_on(k, kv_shape, 4);
-  tensors[2] = tensor_on(v, kv_shape, 4);
-  tensors[3] = tensor_on(NULL, one, 1);
-  tensors[3].data = &length;
-  tensors[3].dtype.code = LATHE_TYPE_CODE_INT;
-  tensors[4] = tensor_on(y, q_shape, 4);
-  for (int i = 0; i < 5; ++i) args[i] = arg_of(&tensors[i]);
-  run(l, args, 5);
+/* The pool of pages, and those of the sequence in the order of its tokens: an engine takes any that are free. */
+static float g_k[kPages * kKvHeads * kPage * kDepth], g_v[kPages * kKvHeads * kPage * kDepth];
+static int32_t g_table[kTableRoom] = {4, 1, 5, 0};
+
+/* Where the key, or value, of a token's head lies in the pool. */
+static int row_of(int head, int token) {
+  return ((g_table[token / kPage] * kKvHeads + head) * kPage + token % kPage) * kDepth;
 }
 
-static float g_k[kKvHeads * kRoom * kDepth], g_v[kKvHeads * kRoom * kDepth];
+static lathe_tensor integers_on(int32_t* data, int64_t* shape, int32_t ndim) {
+  lathe_tensor out = tensor_on(NULL, shape, ndim);
+  out.data = data;
+  out.dtype.code = LATHE_TYPE_CODE_INT;
+  return out;
+}
+
+static void attend(layer* l, float* q, int32_t length, float* y) {
+  int64_t q_shape[4] = {1, kHeads, 1, kDepth}, kv_shape[4] = {kPages, kKvHeads, kPage, kDepth};
+  int64_t one[1] = {1}, table[2] = {1, kTableRoom};
+  lathe_tensor tensors[6];
+  lathe_arg args[6];
+  tensors[0] = tensor_on(q, q_shape, 4);
+  tensors[1] = tensor_on(g_k, kv_shape, 4);
+  tensors[2] = tensor_on(g_v, kv_shape, 4);
+  tensors[3] = integers_on(&length, one, 1);
+  tensors[4] = integers_on(g_table, table, 2);
+  tensors[5] = tensor_on(y, q_shape, 4);
+  for (int i = 0; i < 6; ++i) args[i] = arg_of(&tensors[i]);
+  run(l, args, 6);
+}
 
 /* The same in plain loops, from the weights' definition and the cache. */
 static void expected(const unsigned char* wq, const unsigned char* wo, const float* x, int length, float* y) {
   float mixed[kHeads * kDepth];
   for (int h = 0; h < kHeads; ++h) {
-    const int kv = h / (kHeads / kKvHeads) * kRoom * kDepth;
+    const int kv = h / (kHeads / kKvHeads);
     float q[kDepth], score[kRoom], most = -INFINITY, sum = 0;
     for (int d = 0; d < kDepth; ++d) {
       q[d] = 0;
@@ -144,13 +162,13 @@ static void expected(const unsigned char* wq, const unsigned char* wo, const flo
     }
     for (int t = 0; t < length; ++t) {
       score[t] = 0;
-      for (int d = 0; d < kDepth; ++d) score[t] += q[d] * g_k[kv + t * kDepth + d] / sqrtf(kDepth);
+      for (int d = 0; d < kDepth; ++d) score[t] += q[d] * g_k[row_of(kv, t) + d] / sqrtf(kDepth);
       most = fmaxf(most, score[t]);
     }
     for (int t = 0; t < length; ++t) sum += score[t] = expf(score[t] - most);
     for (int d = 0; d < kDepth; ++d) {
       mixed[h * kDepth + d] = 0;
-      for (int t = 0; t < length; ++t) mixed[h * kDepth + d] += score[t] / sum * g_v[kv + t * kDepth + d];
+      for (int t = 0; t < length; ++t) mixed[h * kDepth + d] += score[t] / sum * g_v[row_of(kv, t) + d];
     }
   }
   for (int n = 0; n < kHidden; ++n) {
@@ -185,10 +203,10 @@ int main(void) {
     project(&layers[1], x, k);
     project(&layers[2], x, v);
     for (int h = 0; h < kKvHeads; ++h) {
-      memcpy(g_k + (h * kRoom + t) * kDepth, k + h * kDepth, sizeof(float) * kDepth);
-      memcpy(g_v + (h * kRoom + t) * kDepth, v + h * kDepth, sizeof(float) * kDepth);
+      memcpy(g_k + row_of(h, t), k + h * kDepth, sizeof(float) * kDepth);
+      memcpy(g_v + row_of(h, t), v + h * kDepth, sizeof(float) * kDepth);
     }
-    attend(&layers[4], q, g_k, g_v, t + 1, mixed);
+    attend(&layers[4], q, t + 1, mixed);
     project(&layers[3], mixed, y);
     expected(wq, wo, x, t + 1, wanted);
     for (int i = 0; i < kHidden; ++i) worst = fmaxf(worst, fabsf(y[i] - wanted[i]));

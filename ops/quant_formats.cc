@@ -2,6 +2,7 @@
 #include "ops/quant_formats.h"
 
 #include <algorithm>
+#include <span>
 
 #include "ir/analysis/analysis.h"
 #include "ir/core/names.h"
@@ -26,13 +27,20 @@ constexpr Row kRows[] = {
 #undef LATHE_QUANT_FORMAT
 };
 
-struct PackedRow {
+// Of another form of a row's meaning.
+struct OtherRow {
   std::string_view name;
   const char* kernel;
 };
-constexpr PackedRow kPackedRows[] = {
+constexpr OtherRow kPackedRows[] = {
 #define LATHE_QUANT_FORMAT(name, place, meaning)
 #define LATHE_QUANT_PACKED(name, kernel) {#name, kernel},
+#include "ops/quant_formats.def"
+#undef LATHE_QUANT_FORMAT
+};
+constexpr OtherRow kReorderedRows[] = {
+#define LATHE_QUANT_FORMAT(name, place, meaning)
+#define LATHE_QUANT_REORDERED(name, kernel) {#name, kernel},
 #include "ops/quant_formats.def"
 #undef LATHE_QUANT_FORMAT
 };
@@ -45,6 +53,20 @@ int64_t bytes_in_block(const ir::Buffer& field) {
   return bytes;
 }
 
+bool is_group_of_k(const ir::ExprNode& e) {
+  return e.op == ir::Op::k_floordiv && e.args[0]->op == ir::Op::k_iter && e.args[0]->name == "k" &&
+         e.args[1]->op == ir::Op::k_symbol && e.args[1]->name == "G";
+}
+
+// False: there is a row of that name, which does not parse.
+bool parse_other(std::span<const OtherRow> rows, std::string_view name, ir::Kernel& out) {
+  const auto row = std::find_if(rows.begin(), rows.end(), [&](const OtherRow& r) { return r.name == name; });
+  if (row == rows.end()) return true;
+  ir::Result<ir::Kernel> kernel = ir::parse_kernel(row->kernel);
+  if (kernel.ok()) out = std::move(*kernel);
+  return kernel.ok();
+}
+
 std::vector<QuantFormat> parse_rows() {
   std::vector<QuantFormat> out;
   for (const Row& row : kRows) {
@@ -54,13 +76,7 @@ std::vector<QuantFormat> parse_rows() {
     f.name = row.name;
     f.place = row.place;
     f.meaning = std::move(*meaning);
-    const auto packed = std::find_if(std::begin(kPackedRows), std::end(kPackedRows),
-                                     [&](const PackedRow& p) { return p.name == f.name; });
-    if (packed != std::end(kPackedRows)) {
-      ir::Result<ir::Kernel> kernel = ir::parse_kernel(packed->kernel);
-      if (!kernel.ok()) continue;
-      f.packed = std::move(*kernel);
-    }
+    if (!parse_other(kPackedRows, f.name, f.packed) || !parse_other(kReorderedRows, f.name, f.reordered)) continue;
     f.block = f.meaning.find_symbol("K")->multiple_of;
     f.grouped = f.meaning.find_symbol("G") != nullptr;
     for (const ir::Buffer& b : f.meaning.buffers) {
@@ -213,7 +229,8 @@ ir::Result<QuantWeight> quant_weight(const QuantFormat& f, int64_t k, int64_t gr
       return ir::unsupported("strided, expected compact rows ({})", f.name).with_arg(operands[i]->name);
   }
   if (many) LATHE_RETURN_IF_ERROR(check_count(operands));
-  QuantWeight w{&f, {}, k, group, false, many ? first.dims[0].max : 0};
+  QuantWeight w{&f, {}, k, group};
+  if (many) w.count = first.dims[0].max;
   if (f.place == FieldsIn::kBlocks) {
     const DimDesc& row = first.dims[before + 1];
     w.n = first.dims[before];
@@ -282,8 +299,11 @@ std::vector<QuantField> quant_fields(const QuantWeight& w, const std::vector<con
 }
 
 Expr quant_value(const QuantWeight& w, const std::vector<QuantField>& fields, const std::vector<std::string>& names,
-                 const Expr& n, const Expr& k, const Expr& matrix) {
-  const Expr& value = w.kernel().body[0].body[0].body[0].value;
+                 const Expr& n, const Expr& k, const QuantAt& at) {
+  Expr value = w.kernel().body[0].body[0].body[0].value;
+  if (at.group_of_k) {
+    value = ir::rewrite(value, [&](const Expr& e) -> Expr { return is_group_of_k(*e) ? at.group_of_k : Expr(); });
+  }
   const Expr placed = ir::substitute(value, {{"n", n}, {"k", k}, {"K", Expr(w.k)}, {"G", Expr(w.group)}});
   return ir::rewrite(placed, [&](const Expr& e) -> Expr {
     if (e->op == ir::Op::k_cast && e->type == e->args[0]->type) return e->args[0];  // a scale that is f32
@@ -291,7 +311,7 @@ Expr quant_value(const QuantWeight& w, const std::vector<QuantField>& fields, co
     for (size_t i = 0; i < fields.size(); ++i) {
       if (fields[i].buffer.name != e->name) continue;
       std::vector<Expr> index = e->args;
-      if (w.count > 0) index.insert(index.begin(), matrix);
+      if (w.count > 0) index.insert(index.begin(), at.matrix);
       return ir::load(names[i], std::move(index), fields[i].buffer.type);
     }
     return {};

@@ -16,14 +16,16 @@ enum class FieldsIn : uint8_t { kBlocks, kTensors };
 struct QuantFormat {
   std::string name;
   FieldsIn place;
-  ir::Kernel meaning;       // fields, then v[N, K]
-  ir::Kernel packed;        // the same of the same fields as products want them; no statements: no other than these
-  int64_t block = 1;        // weights: K is a multiple of it
+  ir::Kernel meaning;    // fields, then v[N, K]
+  ir::Kernel packed;     // the same of the same fields as products want them; no statements: no other than these
+  ir::Kernel reordered;  // the same with k // G for the group of input k, which may be any; no statements: it may not
+  int64_t block = 1;     // weights: K is a multiple of it
   int64_t block_bytes = 0;  // kBlocks only
   bool grouped = false;     // it has symbol G
   bool made = false;        // the meaning has fields that are made when they are packed: it is one of constants only
 
-  size_t tensors() const;  // operands that hold it
+  bool regroups() const { return !reordered.body.empty(); }
+  size_t tensors() const;  // operands that hold it, but for the groups of inputs
 };
 
 // Parsed once; safe from any thread.
@@ -37,9 +39,14 @@ struct QuantWeight {
   const QuantFormat* format = nullptr;
   DimDesc n;
   int64_t k = 0, group = 0;
-  bool packed = false;  // read as products want it
-  int64_t count = 0;    // matrices: the first dimension of each operand; 0: one, and no such dimension
-  const ir::Kernel& kernel() const { return packed && !format->packed.body.empty() ? format->packed : format->meaning; }
+  bool packed = false;     // read as products want it
+  bool reordered = false;  // inputs belong to groups in an order of their own
+  int64_t count = 0;       // matrices: the first dimension of each operand; 0: one, and no such dimension
+  int64_t groups() const { return (k + group - 1) / group; }
+  const ir::Kernel& kernel() const {
+    if (reordered) return format->reordered;
+    return packed && !format->packed.body.empty() ? format->packed : format->meaning;
+  }
 };
 // From the operands that hold it. k: 0 where they have to tell. many: their first dimension counts matrices. INVALID
 // names an operand, a dimension and what was expected.
@@ -55,9 +62,13 @@ struct QuantField {
 };
 std::vector<QuantField> quant_fields(const QuantWeight& weight, const std::vector<const TensorDesc*>& operands);
 
-// Weight [n, k] as f32, of the fields under these names; `matrix` is the number of one of several.
+// What a weight is besides row and column: the group of input k of a reordered one, the number of one of several.
+struct QuantAt {
+  ir::Expr group_of_k = {}, matrix = {};
+};
+// Weight [n, k] as f32, of the fields under these names.
 ir::Expr quant_value(const QuantWeight& weight, const std::vector<QuantField>& fields,
                      const std::vector<std::string>& names, const ir::Expr& n, const ir::Expr& k,
-                     const ir::Expr& matrix = {});
+                     const QuantAt& at = {});
 
 }  // namespace lathe::ops

@@ -36,7 +36,7 @@ def test_results(folder):
 def test_judge(folder):
     machine = {"target": {"family": 26, "isa": "avx512"}}
     rows = [{"op": "mm_f32_4x4096x4096", "of_read": 0.92}, {"op": "mm_f32_8x4096x4096", "of_read": 0.89, "of_peak": 0.3},
-            {"op": "low_q4_k_8x4096x4096", "of_peak": 2.44}, {"op": "low_q4_k_16x4096x4096", "of_peak": 2.36},
+            {"op": "low_q4_k_8x4096x4096", "of_peak": 0.61, "ceiling": 0.8}, {"op": "low_q4_k_16x4096x4096", "of_peak": 0.59, "ceiling": 0.8},
             {"op": "decode_hot_32_8_f32", "of_read": 0.1}, {"op": "unheard_of"}, {"op": "square_f32_256x256x256", "of_peak": None}]
     (folder / "rows.jsonl").write_text("\n".join(json.dumps({"event": "row", **r}) for r in rows) + '\n{"event": "summary"}\n')
 
@@ -48,18 +48,24 @@ def test_judge(folder):
 
     code, out = judged(machine)
     assert code == 1 and [line.split()[0] for line in out[:-1]] == ["met", "missed", "met", "missed", "not", "not", "not"], out
-    assert out[1].endswith("of_read 0.89, expected 0.90") and out[2].endswith("0.76 of the ceiling, expected 0.75"), out
+    assert out[1].endswith("of_read 0.89, expected 0.90") and out[2].endswith("0.76 of the ceiling 0.80, expected 0.75"), out
     assert out[-1] == "2 met, 2 missed, 3 not judged", out
-    # The limit that a row is not judged by binds; on another family, it is near.
+    # The limit that a row is not judged by binds, or is near: that counts on another family only.
     rows[1]["of_peak"], rows[3]["of_read"] = 0.7, 0.81
     (folder / "rows.jsonl").write_text("\n".join(json.dumps({"event": "row", **r}) for r in rows))
     code, out = judged(machine)
-    assert out[1].startswith("missed") and out[3].startswith("met") and out[3].endswith("of_read 0.81 binds, 0.80 expected of the larger"), out
+    assert code == 1 and out[-1] == "2 met, 2 missed, 3 not judged" and "binds" not in "".join(out), out
     for isa in ("avx512", "amx"):
         machine["target"] = {"family": 25, "isa": isa}
         code, out = judged(machine)
         assert out[-1] == "4 met, 0 missed, 3 not judged", out
         assert out[1].endswith("of_peak 0.70 binds or is near, 0.80 expected of the larger"), out
+        assert out[3].endswith("of_read 0.81 binds or is near, 0.80 expected of the larger"), out
+    # Without a ceiling nothing is judged by it; the larger limit is taken over it.
+    alone = [{"op": "low_q5_0_8x4096x4096", "of_peak": 0.7}, {"op": "gemv_q4_0_4x4096x4096", "of_read": 0.7, "of_peak": 0.72, "ceiling": 0.89}]
+    (folder / "rows.jsonl").write_text("\n".join(json.dumps({"event": "row", **r}) for r in alone))
+    code, out = judged(machine)
+    assert code == 0 and out[0].endswith("the row has no ceiling") and "of_peak 0.81 binds" in out[1] and out[1].startswith("met"), out
     both = [{"op": "single_4x2048x2048", "us": 10.0}, {"op": "grouped_8x4x2048x2048", "us": 88.0}, {"op": "paged_16_f32_32_8", "us": 1.0},
             {"op": "mm_f32_8x4096x4096", "of_peak": 0.5, "of_read": 0.95}, {"op": "two_mm_f32_8x4096x4096", "of_peak": 0.45, "of_read": 0.855}]
     (folder / "both.jsonl").write_text("\n".join(json.dumps({"event": "row", **r}) for r in both))

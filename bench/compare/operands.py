@@ -126,6 +126,8 @@ def output_shape(row):
         first = shapes[node["in"][0]]
         attrs = node.get("attrs", {})
         op = node["op"]
+        if isinstance(node["out"], list):
+            raise ValueError(f"{op}: operators of several results are not compared")
         if op == "matmul":
             second = shapes[node["in"][1]]
             lead = np.broadcast_shapes(first[:-2], second[:-2])

@@ -29,16 +29,22 @@ static lathe_graph* graph_of(lathe_context* ctx, const char* name) {
   return out;
 }
 
-static int32_t input(lathe_graph* graph, const char* name, const lathe_dim* dims, int ndim, uint32_t flags) {
+static int32_t typed(lathe_graph* graph, const char* name, const lathe_dim* dims, int ndim, uint32_t dtype,
+                     uint32_t flags) {
   lathe_error error;
   lathe_tensor_desc desc = LATHE_TENSOR_DESC_INIT;
   int32_t id = -1;
   desc.name = name;
+  desc.dtype = dtype;
   desc.ndim = ndim;
   desc.dims = dims;
   desc.flags = flags;
   check(lathe_graph_tensor(graph, &desc, &id, &error), &error, name);
   return id;
+}
+
+static int32_t input(lathe_graph* graph, const char* name, const lathe_dim* dims, int ndim, uint32_t flags) {
+  return typed(graph, name, dims, ndim, LATHE_DTYPE_F32, flags);
 }
 
 static int32_t op(lathe_graph* graph, const char* name, const int32_t* inputs, size_t num_inputs,
@@ -164,6 +170,89 @@ static lathe_graph* make_gated(lathe_context* ctx, int salt) {
   return finished(g, op(g, "swiglu", in, 2, NULL, "y"));
 }
 
+/* A prompt: 14 heads over 2 of keys and values. */
+static lathe_graph* make_attention(lathe_context* ctx, int salt) {
+  lathe_graph* g = graph_of(ctx, "attention");
+  const lathe_dim q_dims[3] = {fixed(14), any("T", 4096), fixed(64 + salt)},
+                  kv_dims[3] = {fixed(2), any("T", 4096), fixed(64 + salt)};
+  const lathe_attr attr = {"causal", LATHE_ATTR_BOOL, 0, 1, 0, NULL, NULL, 0};
+  int32_t in[3];
+  in[0] = input(g, "q", q_dims, 3, 0);
+  in[1] = input(g, "k", kv_dims, 3, 0);
+  in[2] = input(g, "v", kv_dims, 3, 0);
+  return finished(g, op(g, "attention", in, 3, &attr, "y"));
+}
+
+/* A step of each of B sequences over a cache in pages of 16. */
+static lathe_graph* make_decode(lathe_context* ctx, int salt) {
+  lathe_graph* g = graph_of(ctx, "decode");
+  const lathe_dim q_dims[4] = {any("B", 64), fixed(14), fixed(1), fixed(64 + salt)},
+                  kv_dims[4] = {any("P", 65536), fixed(2), fixed(16), fixed(64 + salt)},
+                  length_dims[1] = {any("B", 64)}, page_dims[2] = {any("B", 64), any("N", 256)};
+  int32_t in[5];
+  in[0] = input(g, "q", q_dims, 4, 0);
+  in[1] = input(g, "k", kv_dims, 4, 0);
+  in[2] = input(g, "v", kv_dims, 4, 0);
+  in[3] = typed(g, "lengths", length_dims, 1, LATHE_DTYPE_I32, 0);
+  in[4] = typed(g, "pages", page_dims, 2, LATHE_DTYPE_I32, 0);
+  return finished(g, op(g, "paged_attention", in, 5, NULL, "y"));
+}
+
+/* x[M, 896] and a weight of 4 bits, 32 of which have a scale: 18 bytes. */
+static lathe_graph* make_low_bits(lathe_context* ctx, int salt) {
+  lathe_graph* g = graph_of(ctx, "low_bits");
+  const lathe_dim x_dims[2] = {any("M", 512), fixed(896)}, w_dims[2] = {fixed(1024 + salt), fixed(896 / 32 * 18)};
+  const lathe_attr attr = {"format", LATHE_ATTR_STRING, 0, 0, 0, "q4_0", NULL, 0};
+  int32_t in[2];
+  in[0] = input(g, "x", x_dims, 2, 0);
+  in[1] = typed(g, "w", w_dims, 2, LATHE_DTYPE_U8, LATHE_TENSOR_CONST);
+  return finished(g, op(g, "quantized_matmul", in, 2, &attr, "y"));
+}
+
+/* Keys of T tokens to the slots of a cache. */
+static lathe_graph* make_append(lathe_context* ctx, int salt) {
+  lathe_graph* g = graph_of(ctx, "append");
+  const lathe_dim x_dims[3] = {any("T", 4096), fixed(2), fixed(64 + salt)}, slot_dims[1] = {any("T", 4096)},
+                  c_dims[3] = {any("P", 65536), fixed(2), fixed(64 + salt)};
+  int32_t in[3];
+  in[0] = input(g, "x", x_dims, 3, 0);
+  in[1] = typed(g, "slots", slot_dims, 1, LATHE_DTYPE_I32, 0);
+  in[2] = input(g, "cache", c_dims, 3, 0);
+  return finished(g, op(g, "kv_append", in, 3, NULL, "y"));
+}
+
+/* Rows sorted by expert, of eight. */
+static lathe_graph* make_experts(lathe_context* ctx, int salt) {
+  lathe_graph* g = graph_of(ctx, "experts");
+  const lathe_dim x_dims[2] = {any("M", 4096), fixed(896)}, w_dims[3] = {fixed(8), fixed(896), fixed(1024 + salt)},
+                  o_dims[1] = {fixed(9)};
+  int32_t in[3];
+  in[0] = input(g, "x", x_dims, 2, 0);
+  in[1] = input(g, "w", w_dims, 3, LATHE_TENSOR_CONST);
+  in[2] = typed(g, "offsets", o_dims, 1, LATHE_DTYPE_I32, 0);
+  return finished(g, op(g, "grouped_matmul", in, 3, NULL, "y"));
+}
+
+static lathe_graph* make_gather(lathe_context* ctx, int salt) {
+  lathe_graph* g = graph_of(ctx, "gather");
+  const lathe_dim t_dims[2] = {any("V", 262144), fixed(896 + salt)}, i_dims[1] = {any("T", 4096)};
+  int32_t in[2];
+  in[0] = input(g, "table", t_dims, 2, 0);
+  in[1] = typed(g, "ids", i_dims, 1, LATHE_DTYPE_I32, 0);
+  return finished(g, op(g, "gather", in, 2, NULL, "y"));
+}
+
+static lathe_graph* make_top_k(lathe_context* ctx, int salt) {
+  lathe_graph* g = graph_of(ctx, "top_k");
+  const lathe_dim dims[2] = {any("M", 64), fixed(32768 + salt)};
+  const lathe_attr attr = {"k", LATHE_ATTR_INT, 0, 8, 0, NULL, NULL, 0};
+  const int32_t x = input(g, "x", dims, 2, 0);
+  lathe_error error;
+  const int32_t y = op(g, "top_k", &x, 1, &attr, "y");
+  check(lathe_graph_output(g, y, &error), &error, "lathe_graph_output");
+  return finished(g, y + 1); /* the indices */
+}
+
 lathe_graph* deep_graph(lathe_context* ctx, int salt) {
   lathe_graph* g = graph_of(ctx, "deep");
   const lathe_dim dims[2] = {fixed(5), fixed(130 + salt)};
@@ -195,5 +284,8 @@ const family kFamilies[] = {{"matmul", make_matmul},       {"scores", make_score
                             {"rmsnorm", make_rmsnorm},     {"add", make_add},
                             {"gelu", make_gelu},           {"rope", make_rope},
                             {"transpose", make_transpose}, {"linear_relu", make_linear_relu},
-                            {"gated", make_gated}};
+                            {"gated", make_gated},         {"attention", make_attention},
+                            {"decode", make_decode},       {"low_bits", make_low_bits},
+                            {"append", make_append},       {"experts", make_experts},
+                            {"gather", make_gather},       {"top_k", make_top_k}};
 const int kNumFamilies = (int)(sizeof(kFamilies) / sizeof(kFamilies[0]));

@@ -33,6 +33,65 @@ LATHE_FMA_LOOP(fma_256, F8, "avx2,fma", LATHE_CHAIN_KEEP_X)
 LATHE_FMA_LOOP(fma_128, F4, "sse2", LATHE_CHAIN_KEEP_X)
 #undef LATHE_FMA_LOOP
 
+// The same of pairs and quads, by the instruction's name: GCC has no operator for them.
+#define LATHE_DOT_START(n) type a##n = {};
+#define LATHE_DOT_STEP_V(n) asm volatile(LATHE_DOT_CODE : "+v"(a##n), "=&v"(t) : "v"(x), "v"(y));
+#define LATHE_DOT_STEP_X(n) asm volatile(LATHE_DOT_CODE : "+x"(a##n), "=&x"(t) : "x"(x), "x"(y));
+#define LATHE_DOT_LOOP(name, vector, isa, step)           \
+  __attribute__((target(isa))) void name(int64_t steps) { \
+    using type = vector;                                  \
+    type x = {}, y = {}, t;                               \
+    LATHE_EACH_CHAIN(LATHE_DOT_START)                     \
+    for (int64_t s = 0; s < steps; ++s) {                 \
+      LATHE_EACH_CHAIN(step)                              \
+    }                                                     \
+  }
+#define LATHE_DOT_CODE "vpdpbusd %3, %2, %0"
+LATHE_DOT_LOOP(vpdpbusd_512, I8, "avx512f", LATHE_DOT_STEP_V)
+LATHE_DOT_LOOP(vpdpbusd_256, I4, "avx512f,avx512vl", LATHE_DOT_STEP_V)
+#undef LATHE_DOT_CODE
+#define LATHE_DOT_CODE "%{vex%} vpdpbusd %3, %2, %0"
+LATHE_DOT_LOOP(vex_vpdpbusd_256, I4, "avx2", LATHE_DOT_STEP_X)
+#undef LATHE_DOT_CODE
+#define LATHE_DOT_CODE "vpmaddubsw %3, %2, %1\n\tvpmaddwd %3, %1, %1\n\tvpaddd %1, %0, %0"
+LATHE_DOT_LOOP(vpmaddubsw_512, I8, "avx512f,avx512bw", LATHE_DOT_STEP_V)
+LATHE_DOT_LOOP(vpmaddubsw_256, I4, "avx2", LATHE_DOT_STEP_X)
+#undef LATHE_DOT_CODE
+#define LATHE_DOT_CODE "vdpbf16ps %3, %2, %0"
+LATHE_DOT_LOOP(vdpbf16ps_512, I8, "avx512f", LATHE_DOT_STEP_V)
+LATHE_DOT_LOOP(vdpbf16ps_256, I4, "avx512f,avx512vl", LATHE_DOT_STEP_V)
+#undef LATHE_DOT_CODE
+#undef LATHE_DOT_LOOP
+
+// Six sums of 16 x 16, more than a product takes of the time between two; a tile has 16 rows of 64 bytes.
+constexpr int64_t kTileSums = 6, kTileRows = 16, kTileBytes = 64;
+struct alignas(64) TileConfig {
+  uint8_t palette = 1, start_row = 0, reserved[14] = {};
+  uint16_t bytes[16] = {kTileBytes, kTileBytes, kTileBytes, kTileBytes, kTileBytes, kTileBytes, kTileBytes, kTileBytes};
+  uint8_t rows[16] = {kTileRows, kTileRows, kTileRows, kTileRows, kTileRows, kTileRows, kTileRows, kTileRows};
+};
+static_assert(sizeof(TileConfig) == 64);
+#define LATHE_EACH_TILE(f) f("0") f("1") f("2") f("3") f("4") f("5") f("6") f("7")
+#define LATHE_TILE_ZERO(n) "tilezero %%tmm" n "\n\t"
+#define LATHE_TILE_LOOP(name, instruction)                                                                         \
+  void name(int64_t steps) {                                                                                       \
+    const TileConfig config;                                                                                       \
+    asm volatile("ldtilecfg %0\n\t" LATHE_EACH_TILE(LATHE_TILE_ZERO) : : "m"(config));                             \
+    for (int64_t s = 0; s < steps; ++s) {                                                                          \
+      asm volatile(instruction " %%tmm7, %%tmm6, %%tmm0\n\t" instruction " %%tmm7, %%tmm6, %%tmm1\n\t" instruction \
+                               " %%tmm7, %%tmm6, %%tmm2\n\t" instruction " %%tmm7, %%tmm6, %%tmm3\n\t" instruction \
+                               " %%tmm7, %%tmm6, %%tmm4\n\t" instruction " %%tmm7, %%tmm6, %%tmm5"                 \
+                   :                                                                                               \
+                   :);                                                                                             \
+    }                                                                                                              \
+    asm volatile("tilerelease");                                                                                   \
+  }
+LATHE_TILE_LOOP(tdpbusd_loop, "tdpbusd")
+LATHE_TILE_LOOP(tdpbf16ps_loop, "tdpbf16ps")
+#undef LATHE_TILE_LOOP
+#undef LATHE_TILE_ZERO
+#undef LATHE_EACH_TILE
+
 // Reads `lines` cache lines in `streams` equal parts side by side.
 #define LATHE_READ_LOOP(name, type, isa, constraint)                                           \
   __attribute__((target(isa))) void name(const char* data, int64_t lines, int streams) {       \
@@ -73,8 +132,28 @@ constexpr MachineLoops kLoops[] = {
     {ir::IsaLevel::avx512, 16, fma_512, read_512, copy_512},
 };
 
+using enum ir::CpuFeature;
+constexpr uint64_t kAvx2 = kCpu_avx2, k512 = kCpu_avx512f | kCpu_avx512bw, k256 = k512 | kCpu_avx512vl;
+// Of a step of vectors, and of tiles: two for each byte, or pair of bytes, of a factor and each sum's lane.
+constexpr int64_t of_vectors(int64_t bytes, int64_t of_factor) { return 2 * kFmaChains * bytes / of_factor; }
+constexpr int64_t of_tiles(int64_t of_factor) {
+  return 2 * kTileSums * kTileRows * (kTileBytes / 4) * kTileBytes / of_factor;
+}
+constexpr DotLoop kDots[] = {
+    {"vpmaddubsw", ir::DType::i8, kAvx2, 3, false, of_vectors(32, 1), vpmaddubsw_256},
+    {"vpmaddubsw", ir::DType::i8, k512, 3, false, of_vectors(64, 1), vpmaddubsw_512},
+    {"vpdpbusd", ir::DType::i8, kCpu_avx_vnni, 1, false, of_vectors(32, 1), vex_vpdpbusd_256},
+    {"vpdpbusd", ir::DType::i8, k256 | kCpu_avx512vnni, 1, false, of_vectors(32, 1), vpdpbusd_256},
+    {"vpdpbusd", ir::DType::i8, k512 | kCpu_avx512vnni, 1, false, of_vectors(64, 1), vpdpbusd_512},
+    {"tdpbusd", ir::DType::i8, kCpu_amx_tile | kCpu_amx_int8, 1, true, of_tiles(1), tdpbusd_loop},
+    {"vdpbf16ps", ir::DType::bf16, k256 | kCpu_avx512bf16, 1, false, of_vectors(32, 2), vdpbf16ps_256},
+    {"vdpbf16ps", ir::DType::bf16, k512 | kCpu_avx512bf16, 1, false, of_vectors(64, 2), vdpbf16ps_512},
+    {"tdpbf16ps", ir::DType::bf16, kCpu_amx_tile | kCpu_amx_bf16, 1, true, of_tiles(2), tdpbf16ps_loop},
+};
+
 }  // namespace
 
+std::span<const DotLoop> dot_loops() { return kDots; }
 std::span<const MachineLoops> machine_loops() { return kLoops; }
 
 }  // namespace lathe::jit

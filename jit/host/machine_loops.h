@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <span>
 
+#include "ir/base/dtype.h"
 #include "ir/base/target.h"
 
 namespace lathe::jit {
@@ -21,5 +22,17 @@ struct MachineLoops {
 };
 // Narrowest first.
 std::span<const MachineLoops> machine_loops();
+
+// Independent chains of sums of products of factors shorter than f32, in registers.
+struct DotLoop {
+  const char* instruction;  // the one that multiplies
+  ir::DType factors;        // bf16, or i8 for bytes
+  uint64_t features;        // to be called only where host_target() has them
+  int instructions;         // that a vector of products takes, its sums included
+  bool tiles;               // not on the pipes of vectors
+  int64_t operations;       // of a step; a multiply-add is two
+  void (*run)(int64_t steps);
+};
+std::span<const DotLoop> dot_loops();
 
 }  // namespace lathe::jit

@@ -7,8 +7,8 @@
 // quantized_expert_matmul and quantized_grouped_matmul multiply by those of several that integers choose
 // (ops/families/expert_rows.h).
 //
-// v is the weight's expression of the format. Operands: a, the fields f0, f1, ..., ids or offsets, then e0, e1, ... of
-// the followers, y. Sums are f32 whatever a is; the result has the dtype of a.
+// v is the weight's expression of the format. Operands: a, the fields f0, f1, ..., the groups g of inputs, ids or
+// offsets, then e0, e1, ... of the followers, y. Sums are f32 whatever a is; the result has the dtype of a.
 #include "ops/families/expert_rows.h"
 #include "ops/quant_formats.h"
 #include "ops/samples.h"
@@ -34,9 +34,25 @@ std::span<const ir::DType> operand_dtypes(const OpRow& row, size_t number) {
   return {kFields, has_integers(row) ? std::size(kFields) : std::size(kFields) - 1};  // i64: of ids
 }
 
-// The operands that hold the weight.
+// The operands that hold the weight, and the groups of inputs behind them if there are any.
 std::vector<const TensorDesc*> fields_of(const OpRow& row, const std::vector<const TensorDesc*>& inputs) {
   return {inputs.begin() + (multiplies(row) ? 1 : 0), inputs.end() - (has_integers(row) ? 1 : 0)};
+}
+
+// The group of each input: its values are checked before a call.
+ir::Status check_order(const TensorDesc& order, const QuantWeight& weight) {
+  const auto refused = [&](const std::string& what, const std::string& expected) {
+    return ir::invalid("{}, expected {} (g_idx of {}, a group for each of K inputs)", what, expected,
+                       weight.format->name);
+  };
+  if (order.dtype != ir::DType::i32)
+    return refused(fmt::format("dtype {}", ir::dtype_name(order.dtype)), "i32").with_arg(order.name);
+  if (order.dims.size() != 1)
+    return refused(fmt::format("{} dimensions", order.dims.size()), "1").with_arg(order.name + ".shape");
+  if (!same_dim(order.dims[0], fixed_dim(weight.k)))
+    return refused(dim_text(order.dims[0]), fmt::format("{}", weight.k)).with_arg(order.name + ".shape[0]");
+  if (!order.constant) return refused("no constant", "one").with_arg(order.name);
+  return {};
 }
 
 ir::Result<QuantWeight> weight_of(const OpRow& row, const Node& node, const Inputs& in) {
@@ -44,10 +60,17 @@ ir::Result<QuantWeight> weight_of(const OpRow& row, const Node& node, const Inpu
   const QuantFormat* format = find_quant_format(name);
   if (format == nullptr)
     return ir::invalid("format \"{}\", expected one of {}", name, quant_format_names()).with_arg(row.name);
-  const std::vector<const TensorDesc*> operands = fields_of(row, in);
-  if (operands.size() != format->tensors())
-    return ir::invalid("{} operands hold the weight, expected {} ({})", operands.size(), format->tensors(), name)
+  std::vector<const TensorDesc*> operands = fields_of(row, in);
+  const TensorDesc* const order = operands.size() == format->tensors() + 1 ? operands.back() : nullptr;
+  const bool regroups = format->regroups() && !chooses(row);
+  if (order != nullptr && regroups) operands.pop_back();
+  if (operands.size() != format->tensors()) {
+    const char* more = regroups ? ", or g_idx besides" : order != nullptr ? ": it takes no g_idx" : "";
+    if (order != nullptr && chooses(row)) more = ": weights to choose from take no g_idx";
+    return ir::invalid("{} operands hold the weight, expected {} ({}{})", operands.size(), format->tensors(), name,
+                       more)
         .with_arg(row.name);
+  }
   int64_t k = 0;
   if (multiplies(row)) {
     const TensorDesc& a = *in[0];
@@ -56,7 +79,10 @@ ir::Result<QuantWeight> weight_of(const OpRow& row, const Node& node, const Inpu
     if (!depth.fixed() || depth.max == 0) return mismatch(a, a.dims.size() - 1, "a fixed size of at least 1");
     k = depth.max;
   }
-  return quant_weight(*format, k, attr_int(node, AttrId::group), operands, chooses(row));
+  LATHE_ASSIGN(const QuantWeight weight,
+               quant_weight(*format, k, attr_int(node, AttrId::group), operands, chooses(row)));
+  if (order != nullptr) LATHE_RETURN_IF_ERROR(check_order(*order, weight));
+  return weight;
 }
 
 ir::Result<Shape> infer(const OpRow& row, const Node& node, const Inputs& in) {
@@ -103,8 +129,9 @@ struct WeightParams {
   QuantWeight weight;
   std::vector<QuantField> fields;
   std::vector<std::string> names;
+  Expr group_of_k;  // of reordered inputs
   Expr value(const Expr& n, const Expr& k, const Expr& matrix = {}) const {
-    return quant_value(weight, fields, names, n, k, matrix);
+    return quant_value(weight, fields, names, n, k, {group_of_k, matrix});
   }
 };
 
@@ -116,7 +143,11 @@ ir::Result<WeightParams> declare_weight(KernelWriter& w) {
   WeightParams out;
   LATHE_ASSIGN(out.weight, weight_of(row, node, inputs));
   out.weight.packed = multiplies(row) && inputs[1]->constant;  // else read as the fields lie
-  out.fields = quant_fields(out.weight, fields_of(row, inputs));
+  std::vector<const TensorDesc*> held = fields_of(row, inputs);
+  const bool ordered = held.size() > out.weight.format->tensors();
+  held.resize(out.weight.format->tensors());
+  out.weight.reordered = ordered;
+  out.fields = quant_fields(out.weight, held);
   const size_t first = multiplies(row) ? 1 : 0;
   for (const QuantField& f : out.fields) {
     ir::Buffer part = f.buffer;
@@ -124,6 +155,11 @@ ir::Result<WeightParams> declare_weight(KernelWriter& w) {
     part.made = renamed(part.made, f.buffer.name, part.name);
     out.names.push_back(part.name);
     w.add_part(node.inputs[first + f.operand], std::move(part), f.offset, f.part);
+  }
+  if (ordered) {
+    const int order = node.inputs[first + held.size()];
+    LATHE_RETURN_IF_ERROR(w.add_integers(order, "g", Expr(out.weight.groups() - 1)));
+    out.group_of_k = as_dtype(ir::DType::i64, ir::load("g", {ir::iter("k")}, w.dtype_of("g")));
   }
   return out;
 }
@@ -200,22 +236,23 @@ constexpr SampleAxis kAxes[] = {{"m"}, {"n", true}, {"blocks", true}};
 constexpr std::initializer_list<int64_t> kAround[] = {{5, 2}, {33, 1}, {1, 3}, {0, 1}, {5, 0}, {1, 1}};
 constexpr int64_t kMostBlocks = 9, kSampleGroup = 32, kSampleWeights = 3;
 
-int variants(const OpRow&) { return 2 * static_cast<int>(quant_formats().size()); }
+enum HeldAs : uint8_t { kConstants, kInputs, kReordered, kHeldAs };  // as the format permits
+int variants(const OpRow&) { return kHeldAs * static_cast<int>(quant_formats().size()); }
 
 int64_t at_least_one(const DimDesc& d) { return std::max<int64_t>(d.max, 1); }
 
 void operands(Graph& g, const OpRow& row, size_t axis, int variant, const SampleSizes& s, Node& node) {
   std::vector<DimDesc> mnk;
   for (size_t i = 0, other = 0; i < 3; ++i) mnk.push_back(i == axis ? s.swept : s.others[other++]);
-  const bool as_input = take(variant, 2) != 0;
+  const int held = take(variant, kHeldAs);
   const QuantFormat& format = quant_formats()[static_cast<size_t>(variant)];
-  const bool constant = !as_input || format.made;
+  const bool constant = held != kInputs || format.made;
   const int64_t multiple = std::max<int64_t>(format.meaning.find_symbol("N")->multiple_of, 1);
   const int64_t unit = format.grouped ? kSampleGroup : format.block;
   const int64_t k = (1 + (at_least_one(mnk[2]) - 1) % kMostBlocks) * unit;
   const int64_t n = at_least_one(mnk[1]) * multiple;
-  QuantWeight weight{
-      &format, fixed_dim(n), k, format.grouped ? kSampleGroup : 0, false, chooses(row) ? kSampleWeights : 0};
+  QuantWeight weight{&format, fixed_dim(n), k, format.grouped ? kSampleGroup : 0};
+  if (chooses(row)) weight.count = kSampleWeights;
   if (multiplies(row)) node.inputs.push_back(add_tensor(g, "a", {mnk[0], fixed_dim(k)}));
   if (format.place == FieldsIn::kBlocks) {
     std::vector<DimDesc> dims = {fixed_dim(n), fixed_dim(k / format.block * format.block_bytes)};
@@ -234,6 +271,8 @@ void operands(Graph& g, const OpRow& row, size_t axis, int variant, const Sample
       node.inputs.push_back(add_tensor(g, f.buffer.name, dims, constant, ir::given_type(f.buffer)));
     }
   }
+  if (held == kReordered && format.regroups() && !chooses(row))
+    node.inputs.push_back(add_tensor(g, "g_idx", {fixed_dim(k)}, true, ir::DType::i32));
   if (has_integers(row))
     node.inputs.push_back(
         add_tensor(g, "ids", {grouped(row) ? fixed_dim(kSampleWeights + 1) : mnk[0]}, false, ir::DType::i32));

@@ -5,7 +5,8 @@
 //     for q [col]:  d = s
 //
 // The first R numbers of a head are turned, as many as there are angles for; the second loop, if any are left, copies
-// them. Pairs are (p, p + R/2), or (2p, 2p + 1) if interleaved. Operands s, co, si, positions, d.
+// them. Pairs are (p, p + R/2), or (2p, 2p + 1) if interleaved. Operands s, co, si, positions, d. Sums are f32; the
+// result has the dtype of s.
 #include "ops/kernel_writer.h"
 #include "ops/samples.h"
 #include "ops/shape.h"
@@ -21,10 +22,10 @@ constexpr char kEven[] = "an even size, as pairs are turned: pad it by one";
 constexpr size_t kPositions = 3;  // operand
 
 std::span<const ir::DType> operand_dtypes(const OpRow&, size_t number) {
-  static constexpr ir::DType kF32[] = {ir::DType::f32};
+  static constexpr ir::DType kFloats[] = {ir::DType::f32, ir::DType::bf16, ir::DType::f16};
   static constexpr ir::DType kIntegers[] = {ir::DType::i32, ir::DType::i64};
   if (number == kPositions) return kIntegers;
-  return kF32;
+  return kFloats;
 }
 
 ir::Result<Shape> infer(const OpRow& row, const Node&, const Inputs& in) {
@@ -55,7 +56,7 @@ ir::Result<Shape> infer(const OpRow& row, const Node&, const Inputs& in) {
         return mismatch(at, i, fmt::format("{} (as {})", dim_text(expected), x.name));
     }
   }
-  return Shape{ir::DType::f32, x.dims};
+  return Shape{x.dtype, x.dims};
 }
 
 ir::Result<LoweredKernel> lower_group(KernelWriter& w) {
@@ -87,13 +88,18 @@ ir::Result<LoweredKernel> lower_group(KernelWriter& w) {
     return index;
   };
   const Index angle{position, p};
-  const Expr x0 = load("s", at(0)), x1 = load("s", at(1)), c = load("co", angle), s = load("si", angle);
+  const ir::DType type = w.dtype_of("s");
+  const auto value = [&](const char* name, const Index& index) {
+    return as_dtype(ir::DType::f32, ir::load(name, index, w.dtype_of(name)));
+  };
+  const Expr x0 = value("s", at(0)), x1 = value("s", at(1)), c = value("co", angle), s = value("si", angle);
   std::vector<ir::Stmt> body =
-      nest({"p"}, {Expr(half)}, {"col"}, {store("d", at(0), x0 * c - x1 * s), store("d", at(1), x1 * c + x0 * s)});
+      nest({"p"}, {Expr(half)}, {"col"},
+           {store("d", at(0), as_dtype(type, x0 * c - x1 * s)), store("d", at(1), as_dtype(type, x1 * c + x0 * s))});
   if (rest != 0) {
     Index left = rows;
     left.push_back(ir::iter("q") + Expr(2 * half));
-    body.push_back(ir::make_scope("q", Expr(rest), {store("d", left, load("s", left))}, "col"));
+    body.push_back(ir::make_scope("q", Expr(rest), {store("d", left, ir::load("s", left, type))}, "col"));
   }
   return w.finish("d", nest(names, extents, roles, std::move(body)));
 }
@@ -110,24 +116,35 @@ constexpr std::initializer_list<int64_t> kAround[] = {{5, 6},  {1, 2},  {5, 2}, 
                                                       {1, 64}, {5, 34}, {0, 6}, {1, 8, 3}};
 constexpr int kPlain = 0, kOfTokens = 1, kWays = 3;  // positions: none, [T], the batch's own
 
-int variants(const OpRow& row) { return 2 * 2 * kWays * static_cast<int>(operand_dtypes(row, kPositions).size()); }
+// Of x, of the angles, of positions.
+struct Types {
+  ir::DType x, angles, positions;
+};
+constexpr Types kTypes[] = {{ir::DType::f32, ir::DType::f32, ir::DType::i32},
+                            {ir::DType::bf16, ir::DType::f32, ir::DType::i64},
+                            {ir::DType::f32, ir::DType::f32, ir::DType::i64},
+                            {ir::DType::bf16, ir::DType::bf16, ir::DType::i32},
+                            {ir::DType::f16, ir::DType::f16, ir::DType::i32}};
 
-void operands(Graph& g, const OpRow& row, size_t axis, int variant, const SampleSizes& s, Node& node) {
+int variants(const OpRow&) { return 2 * 2 * kWays * static_cast<int>(std::size(kTypes)); }
+
+void operands(Graph& g, const OpRow&, size_t axis, int variant, const SampleSizes& s, Node& node) {
   const DimDesc &d = axis == 0 ? s.swept : s.others[1], &t = axis == 0 ? s.others[1] : s.swept;
   node.attrs.push_back({"interleaved", take(variant, 2) != 0});
   const bool part = take(variant, 2) != 0;
   const int way = take(variant, kWays);
+  const Types& types = kTypes[take(variant, static_cast<int>(std::size(kTypes)))];
   std::vector<DimDesc> outside(s.others.begin() + 2, s.others.end());
   outside.push_back(t);
   std::vector<DimDesc> x = outside;
   x.insert(x.end(), {s.others[0], d});
   const std::vector<DimDesc> table = {way == kPlain ? t : fixed_dim(40), fixed_dim(d.max / (part ? 4 : 2))};
-  node.inputs.push_back(add_tensor(g, "x", x));
-  node.inputs.push_back(add_tensor(g, "cos", table));
-  node.inputs.push_back(add_tensor(g, "sin", table));
+  node.inputs.push_back(add_tensor(g, "x", x, false, types.x));
+  node.inputs.push_back(add_tensor(g, "cos", table, false, types.angles));
+  node.inputs.push_back(add_tensor(g, "sin", table, false, types.angles));
   if (way != kPlain) {
-    const ir::DType type = take_dtype(variant, row, kPositions);
-    node.inputs.push_back(add_tensor(g, "positions", way == kOfTokens ? std::vector{t} : outside, false, type));
+    const std::vector<DimDesc> dims = way == kOfTokens ? std::vector{t} : outside;
+    node.inputs.push_back(add_tensor(g, "positions", dims, false, types.positions));
   }
 }
 
@@ -152,7 +169,7 @@ constexpr Family families::rope = {
     .in_place = false,
     .error_rule = ErrorRule::tolerance_of_functions,
     .fusion =
-        {.element = std::nullopt, .followed = false, .preceded = 0, .packed = 0, .stored = false, .f32_alone = true},
+        {.element = std::nullopt, .followed = false, .preceded = 0, .packed = 0, .stored = false, .f32_alone = false},
     .samples = {.axes = kAxes,
                 .variants = variants,
                 .operands = operands,

@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "runtime/base/clock.h"
+#include "runtime/bench/arithmetic.h"
 #include "runtime/bench/bench_memory.h"
 #include "runtime/bench/bench_operands.h"
 #include "runtime/measure/machine_profile.h"
@@ -95,12 +96,17 @@ struct Bench::Impl {
   }
 
   // While all of the row's threads run: cores may share units and clocks, a virtual machine's two CPUs even the core.
-  double peak_of_a_thread(ir::IsaLevel level) {
-    if (team() == nullptr) return probe.fma_peak_gflops(level);
-    std::vector<double> each(static_cast<size_t>(options.threads));
+  PeakProbe peak_of_a_thread(ir::DType factors) {
+    const ir::Target& target = op.context().target();
+    if (team() == nullptr) return probe.peak(factors, target);
+    std::vector<PeakProbe> each(static_cast<size_t>(options.threads));
     team()->parallel_for(options.threads,
-                         [&](int i) { each[static_cast<size_t>(i)] = MachineProbe().fma_peak_gflops(level); });
-    return std::accumulate(each.begin(), each.end(), 0.0) / options.threads;
+                         [&](int i) { each[static_cast<size_t>(i)] = MachineProbe().peak(factors, target); });
+    PeakProbe out = each[0];
+    out.gflops =
+        std::accumulate(each.begin(), each.end(), 0.0, [](double sum, const PeakProbe& p) { return sum + p.gflops; }) /
+        options.threads;
+    return out;
   }
 
   // Each round: one sample of the kernel, then the probes that come near it. What moves bytes is compared with reading,
@@ -123,10 +129,13 @@ struct Bench::Impl {
     };
     const int64_t reps = reps_for(std::min(first, call_us(reps_for(first))));
 
+    const Arithmetic arithmetic = arithmetic_of(op.graph(), allowed_classes({.allowed = options.allowed}));
+
     BenchRow row;
     row.tier = tier;
+    row.format = arithmetic.format;
     std::vector<double> peaks, reads, copied, of_peak, of_read, of_copy;
-    bool fma = true, read = work.read_bytes >= 64, copy = moved >= 128 && !constants;
+    bool peak = true, read = work.read_bytes >= 64, copy = moved >= 128 && !constants;
     const double start = now_us();
     for (int round = 0; round < kMaxRounds; ++round) {
       if (round >= options.min_rounds && now_us() - start > 1e3 * options.row_ms) break;
@@ -135,8 +144,11 @@ struct Bench::Impl {
       // A probe is the best of several runs; the kernel is sampled the same way.
       for (int again = 1; again < kSamples; ++again) us = std::min(us, call_us(reps));
       row.samples.push_back(us);
-      if (fma) {
-        peaks.push_back(peak_of_a_thread(target.level));
+      if (peak) {
+        const PeakProbe most = peak_of_a_thread(arithmetic.factors);
+        row.peak_of = most.instruction;
+        row.ceiling = ceiling_of(arithmetic, most);
+        peaks.push_back(most.gflops);
         of_peak.push_back(work.flops / us * 1e-3 / (peaks.back() * options.threads));
       }
       if (read) {
@@ -149,8 +161,9 @@ struct Bench::Impl {
       }
       if (round > 0) continue;
       // What is far from being the limit is probed once: the time is better spent on the others.
-      const double most = std::max({of_peak[0], of_read.empty() ? 0 : of_read[0], of_copy.empty() ? 0 : of_copy[0]});
-      fma = of_peak[0] >= most / 2;
+      const double arithmetics = of_peak[0] / row.ceiling;
+      const double most = std::max({arithmetics, of_read.empty() ? 0 : of_read[0], of_copy.empty() ? 0 : of_copy[0]});
+      peak = arithmetics >= most / 2;
       read = read && of_read[0] >= most / 2;
       copy = copy && of_copy[0] >= most / 2;
     }
@@ -162,8 +175,10 @@ struct Bench::Impl {
     row.of_peak = median(of_peak);
     if (!of_read.empty()) row.of_read = median(of_read), row.read_gbs = median(reads);
     if (!of_copy.empty()) row.of_copy = median(of_copy), row.copy_gbs = median(copied);
-    row.of_roofline = std::max({row.of_peak, row.of_read, row.of_copy});
-    row.limit = row.of_roofline == row.of_peak ? "fma" : row.of_roofline == row.of_read ? "read" : "copy";
+    row.of_roofline = std::max({row.of_peak / row.ceiling, row.of_read, row.of_copy});
+    row.limit = row.of_roofline == row.of_peak / row.ceiling ? row.peak_of
+                : row.of_roofline == row.of_read             ? "read"
+                                                             : "copy";
     return row;
   }
 };

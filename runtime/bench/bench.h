@@ -18,6 +18,7 @@ struct BenchOptions {
   double min_sample_us = 50;
   int64_t ram = int64_t{8} << 30;
   uint64_t seed = 0;
+  uint32_t allowed = 0;  // NumericClass bits, as prepared; 0: the default
 };
 
 struct BenchRow {
@@ -27,8 +28,11 @@ struct BenchRow {
   double spread = 0;          // interquartile range over the median
   // Medians over the rounds of (the probe's time for the same work) / (the kernel's time); 0: not probed.
   double of_peak = 0, of_read = 0, of_copy = 0;
-  double of_roofline = 0;             // the largest of them
-  std::string limit;                  // which: "fma", "read", "copy"
+  std::string format;                 // of weights of few bits; empty: there are none
+  std::string peak_of;                // the instruction that the peak is of
+  double ceiling = 1;                 // what the format of the weights leaves of the peak
+  double of_roofline = 0;             // the largest of of_peak / ceiling, of_read and of_copy
+  std::string limit;                  // which: peak_of, "read", "copy"
   double peak_gflops = 0;             // of one thread while all of the row's run: median of the probes
   double read_gbs = 0, copy_gbs = 0;  // of one thread alone
   std::vector<double> samples;        // us, by round

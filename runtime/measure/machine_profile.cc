@@ -19,20 +19,22 @@ namespace {
 
 double seconds() { return static_cast<double>(now_ns()) * 1e-9; }
 
-constexpr double kFmaRun = 0.5e-3;
+constexpr double kPeakRun = 0.5e-3;
 
-double best_gflops(const jit::MachineLoops& loops) {
+// `operations`: of one of the steps that it is told to run.
+template <class Run>
+double best_gflops(double operations, Run&& run) {
   int64_t steps = 1024;
   double best = 0;
   for (int runs = 0; runs < 6;) {
     const double start = seconds();
-    loops.fma(steps);
+    run(steps);
     const double time = seconds() - start;
-    if (time < kFmaRun && steps < int64_t{1} << 40) {
+    if (time < kPeakRun && steps < int64_t{1} << 40) {
       steps *= 2;
       continue;
     }
-    best = std::max(best, 2.0 * jit::kFmaChains * loops.lanes * static_cast<double>(steps) / time * 1e-9);
+    best = std::max(best, operations * static_cast<double>(steps) / time * 1e-9);
     ++runs;
   }
   return best;
@@ -110,9 +112,19 @@ double MachineProbe::fma_peak_gflops(ir::IsaLevel level) {
   double best = 0;
   for (const jit::MachineLoops& l : jit::machine_loops()) {
     if (ir::bare_target(level).has(l.level) && (l.level == ir::IsaLevel::portable) == portable)
-      best = std::max(best, best_gflops(l));
+      best = std::max(best, best_gflops(2.0 * jit::kFmaChains * l.lanes, l.fma));
   }
   return best;
+}
+
+PeakProbe MachineProbe::peak(ir::DType factors, const ir::Target& target) {
+  PeakProbe best;
+  for (const jit::DotLoop& l : jit::dot_loops()) {
+    if (l.factors != factors || !target.has(l.features) || !jit::host_target().has(l.features)) continue;
+    const double gflops = best_gflops(static_cast<double>(l.operations), l.run);
+    if (gflops > best.gflops) best = {gflops, factors, l.instruction, l.instructions, l.tiles};
+  }
+  return best.gflops > 0 ? best : PeakProbe{.gflops = fma_peak_gflops(target.level)};
 }
 
 double MachineProbe::read_gbs(int64_t bytes, ThreadTeam* team, int threads) {

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "ir/base/dtype.h"
 #include "ir/base/status.h"
 #include "ir/base/target.h"
 #include "search/model/features.h"
@@ -23,6 +24,15 @@ class ThreadTeam;
 // changes nothing.
 int64_t cold_bytes(const ir::Target& target);
 
+// What a core does at most of one kind of arithmetic.
+struct PeakProbe {
+  double gflops = 0;
+  ir::DType factors = ir::DType::f32;
+  const char* instruction = "fma";
+  int instructions = 1;  // for a vector of products with their sums
+  bool tiles = false;
+};
+
 // Holds the buffers between probes. Not thread-safe; runs on the caller's thread. Pin it for steady
 // numbers.
 class MachineProbe {
@@ -36,6 +46,9 @@ class MachineProbe {
   // multiply-adds in registers, as wide as the level allows (for avx512 the better of 512 and 256
   // bits). portable: multiply, then add, 128 bits. 0 if the host lacks the level.
   double fma_peak_gflops(ir::IsaLevel level);
+  // Of sums of products of such factors, the best of what the target has for them: bf16 in pairs, bytes (i8) in quads,
+  // tiles. Where it has nothing, and for other types, of f32.
+  PeakProbe peak(ir::DType factors, const ir::Target& target);
   // Best of the passes over a buffer of that many bytes, at least three and at least 1 ms; one and
   // four streams. What fits a cache is read from there; a footprint of cold_bytes() or more comes from memory. With a
   // team each of so many threads passes over a part of it, all at once.

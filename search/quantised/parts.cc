@@ -41,6 +41,12 @@ QuantisedParts quantised_parts(const Kernel& kernel) {
   for_each_value_load(weight, [&](const ExprNode& load) {
     const auto is_it = [&](const QuantisedField& f) { return f.name == load.name; };
     if (std::any_of(p.fields.begin(), p.fields.end(), is_it)) return;
+    for (const Expr& index : load.args) {
+      for_each_node(index, [&](const ExprNode& n) {
+        const auto by_depth = [&](const Expr& e) { return uses(e, p.k->iter); };
+        p.reordered |= n.op == Op::k_load && std::any_of(n.args.begin(), n.args.end(), by_depth);
+      });
+    }
     QuantisedField f{load.name, -1, load.args.size() > 1 && says_which(load.args[0]) ? 1 : 0};
     for (size_t d = 0; d < load.args.size(); ++d) {
       if (uses(load.args[d], p.n->iter)) f.n_dim = static_cast<int>(d);
@@ -48,6 +54,7 @@ QuantisedParts quantised_parts(const Kernel& kernel) {
     p.packed &= kernel.find_buffer(load.name)->place == Place::constant && f.n_dim >= 0;
     p.fields.push_back(f);
   });
+  p.packed &= !p.reordered;
   p.weight = rewrite(weight, [&](const Expr& e) -> Expr {
     if (e->op != Op::k_load || e->args.size() < 2 || !says_which(e->args[0])) return {};
     std::vector<Expr> index = e->args;

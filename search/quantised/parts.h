@@ -22,6 +22,7 @@ struct QuantisedParts {
   std::vector<QuantisedField> fields;
   std::vector<const ir::Stmt*> clears;  // the outermost scope of the role "clear", if there is one
   bool packed = false;
+  bool reordered = false;  // loads of the weight have an index that is loaded by the depth: it stays in the nest
   bool chooses() const { return !fields.empty() && fields.front().chosen > 0; }
 };
 // Bytes of one weight's fields at the representative dims, and the field that has most of them.

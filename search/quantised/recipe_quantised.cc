@@ -118,8 +118,9 @@ class QuantisedSketch {
   }
 
   static bool matches(const Problem& problem) {
-    return problem.kernel.family == "quantised" && quantised_parts(problem.kernel).weight &&
-           is_const_int(quantised_parts(problem.kernel).k->extent);
+    if (problem.kernel.family != "quantised") return false;
+    const QuantisedParts p = quantised_parts(problem.kernel);
+    return p.weight && is_const_int(p.k->extent) && (!p.reordered || p.m != nullptr);
   }
   static const std::vector<KnobRow<QuantisedSketch>>& table();
   Status accepts(const Setting& k) const;
@@ -144,6 +145,7 @@ class QuantisedSketch {
   }
   void write_rows(Script& s, const Setting& k) const;
   void write_tiles(Script& s, const Setting& k) const;
+  void write_reordered(Script& s, const Setting& k) const;
 
   const Problem& problem_;
   const Target& t_;
@@ -241,6 +243,8 @@ std::optional<QuantisedSketch::Setting> QuantisedSketch::standard() const {
 Status QuantisedSketch::write(Script& s, const Setting& k) const {
   if (p_.m == nullptr) {
     write_rows(s, k);
+  } else if (p_.reordered) {
+    write_reordered(s, k);
   } else {
     write_tiles(s, k);
   }
@@ -257,6 +261,21 @@ void QuantisedSketch::write_rows(Script& s, const Setting& k) const {
     s.move("vectorize_scope {}l", run);
   }
   if (k.parallel != 0) s.move("parallelize {}", p_.n->iter);
+}
+
+// Each input by itself, as its group is known to the nest alone: its weights of a row's outputs in vectors.
+void QuantisedSketch::write_reordered(Script& s, const Setting& k) const {
+  const std::string n = p_.n->iter;
+  s.move("split_scope {} after=0 as {}_1", n, n);
+  s.move("split_scope {}_1 after=0 as {}_2", n, n);
+  s.move("swap_scopes {}_1 {}", n, p_.k->iter);
+  for (const char* piece : {"", "_1", "_2"}) {
+    s.move("tile_scope {}{} {} tail={} as {}{}v,{}{}l", n, piece, t_.lanes,
+           tail_of(p_.n->extent, t_.lanes, problem_.kernel), n, piece, n, piece);
+    s.move("vectorize_scope {}{}l", n, piece);
+  }
+  const std::vector<const Stmt*> batches = scopes_with_role(problem_.kernel, "batch");
+  if (k.parallel != 0) s.move("parallelize {}", batches.empty() ? p_.m->iter : batches.front()->iter);
 }
 
 void QuantisedSketch::write_tiles(Script& s, const Setting& k) const {

@@ -15,6 +15,32 @@ TEST(Lower, RopeInBothPairings) {
   }
 }
 
+// Sums are f32, rounded once; what is beyond the pairs is copied.
+TEST(Lower, RopeOfNarrowTypes) {
+  for (const ir::DType x : {ir::DType::bf16, ir::DType::f16}) {
+    for (const ir::DType angles : {ir::DType::f32, x}) {
+      for (const bool interleaved : {false, true}) {
+        Graph g;
+        const std::vector<int> in = {add_tensor(g, "x", {F(5), F(3), F(8)}, false, x),
+                                     add_tensor(g, "c", {F(5), F(3)}, false, angles),
+                                     add_tensor(g, "s", {F(5), F(3)}, false, angles)};
+        g.outputs = {add_node(g, "rope", in, "y", {{"interleaved", interleaved}})};
+        EXPECT_EQ(finish(g)->tensors[static_cast<size_t>(finish(g)->outputs[0])].dtype, x);
+        check(g);
+      }
+    }
+  }
+  Graph g;
+  const std::vector<int> in = {add_tensor(g, "x", {F(2), F(3), F(6)}, false, ir::DType::bf16),
+                               add_tensor(g, "c", {F(2), F(2)}), add_tensor(g, "s", {F(2), F(2)})};
+  g.outputs = {add_node(g, "rope", in, "y")};
+  const std::string text = ir::print(lower(*finish(g))->kernels.at(0).kernel);
+  EXPECT_NE(text.find("d[i0, i1, p] = bf16(f32(s[i0, i1, p]) * co[i0, p] - f32(s[i0, i1, p + 2]) * si[i0, p])"),
+            std::string::npos)
+      << text;
+  EXPECT_NE(text.find("d[i0, i1, q + 4] = s[i0, i1, q + 4]\n"), std::string::npos) << text;
+}
+
 // Rows of the angles by position, which an input of the graph gives to each token.
 TEST(Lower, RopeAtAnyPositions) {
   const DimDesc b = symbol_dim("B", 0, 8), t = symbol_dim("T", 0, 64), p = symbol_dim("P", 1, 100);

@@ -9,7 +9,7 @@
 #include <sstream>
 
 #include "ir/analysis/verifier.h"
-#include "tests/ops/reference.h"
+#include "tests/ops/check_lowered.h"
 
 namespace lathe::ops::testing {
 namespace {
@@ -239,14 +239,50 @@ TEST(QuantFormats, nibbles_and_bytes_of_matmulnbits) {
   }
 }
 
+// Inputs may belong to groups in any order where the format's bits lie by input.
+TEST(QuantFormats, groups_of_inputs_in_any_order) {
+  int formats = 0;
+  for (const QuantFormat& f : quant_formats()) {
+    EXPECT_EQ(f.regroups(), f.name.starts_with("gptq")) << f.name;
+    if (!f.regroups()) continue;
+    const ir::Status valid = ir::verify(f.reordered);
+    EXPECT_TRUE(valid.ok()) << f.name << ": " << valid.to_string();
+    ++formats;
+    constexpr int64_t kN = 16, kK = 64, kGroup = 32;
+    for (const char* op : {"quantized_matmul", "dequantize", "quantized_gather"}) {
+      Graph g;
+      std::vector<int> in;
+      if (op == std::string("quantized_matmul")) in.push_back(add_tensor(g, "a", {fixed_dim(3), fixed_dim(kK)}));
+      std::vector<TensorDesc> types(f.tensors());
+      std::vector<const TensorDesc*> given;
+      for (size_t i = 0; i < types.size(); ++i) {
+        types[i].dtype = ir::given_type(f.meaning.buffers[i]);
+        given.push_back(&types[i]);
+      }
+      for (const QuantField& field : quant_fields({&f, fixed_dim(kN), kK, kGroup, false}, given)) {
+        std::vector<DimDesc> dims;
+        for (const ir::Expr& d : ir::given_dims(field.buffer)) dims.push_back(fixed_dim(d->ival));
+        in.push_back(add_tensor(g, field.buffer.name, dims, true, ir::given_type(field.buffer)));
+      }
+      in.push_back(add_tensor(g, "g_idx", {fixed_dim(kK)}, true, ir::DType::i32));
+      if (op == std::string("quantized_gather"))
+        in.push_back(add_tensor(g, "ids", {fixed_dim(5)}, false, ir::DType::i32));
+      g.outputs = {add_node(g, op, in, "y", {{"format", f.name}, {"group", kGroup}})};
+      SCOPED_TRACE(f.name + " " + op);
+      check(g);
+    }
+  }
+  EXPECT_EQ(formats, 2);
+}
+
 std::string refusal(const std::string& op, const std::string& format, int64_t group,
-                    const std::vector<std::pair<ir::DType, std::vector<int64_t>>>& operands) {
+                    const std::vector<std::pair<ir::DType, std::vector<int64_t>>>& operands, bool constants = false) {
   Graph g;
   std::vector<int> in;
   for (const auto& [type, dims] : operands) {
     std::vector<DimDesc> sizes;
     for (const int64_t d : dims) sizes.push_back(fixed_dim(d));
-    in.push_back(add_tensor(g, fmt::format("x{}", in.size()), sizes, false, type));
+    in.push_back(add_tensor(g, fmt::format("x{}", in.size()), sizes, constants && !in.empty(), type));
   }
   g.outputs = {add_node(g, op, in, "y", {{"format", format}, {"group", group}})};
   const auto finished = finish(g);
@@ -276,6 +312,35 @@ TEST(QuantFormats, refusals_name_the_operand_and_what_was_expected) {
               HasSubstr("expected f32, f16 or bf16"));
   EXPECT_THAT(refusal(mm, "nbits_4", 32, {{DType::f32, {2, 64}}, {DType::u8, {5, 2, 16}}, {DType::f32, {5, 2}}}),
               HasSubstr("x1: no constant, expected one"));
+  // Zero points of other sizes.
+  const auto zeros = [&](const std::string& format, const std::vector<int64_t>& q, const std::vector<int64_t>& s,
+                         const std::vector<int64_t>& z, DType type = DType::u8) {
+    const bool words = !format.starts_with("nbits");
+    return refusal(mm, format, 32,
+                   {{DType::f32, {2, 64}},
+                    {words ? DType::i32 : DType::u8, q},
+                    {words ? DType::f16 : DType::f32, s},
+                    {words ? DType::i32 : type, z}},
+                   true);
+  };
+  EXPECT_EQ(zeros("nbits_4_zeros", {5, 2, 16}, {5, 2}, {5, 1}), "accepted");
+  EXPECT_THAT(zeros("nbits_4_zeros", {5, 2, 16}, {5, 2}, {5, 2}), HasSubstr("x3.shape[1]: 2, expected 1"));
+  EXPECT_THAT(zeros("nbits_4_zeros", {5, 2, 16}, {5, 2}, {4, 1}), HasSubstr("x3.shape[0]: 4, expected 5"));
+  EXPECT_THAT(zeros("nbits_4_zeros", {5, 2, 16}, {5, 2}, {5}), HasSubstr("1 dimensions, expected 2"));
+  EXPECT_THAT(zeros("nbits_8_zeros", {5, 2, 32}, {5, 2}, {5, 3}), HasSubstr("x3.shape[1]: 3, expected 2"));
+  EXPECT_THAT(zeros("nbits_8_zeros", {5, 2, 32}, {5, 2}, {5, 2}, DType::f32), HasSubstr("x3: dtype f32, expected u8"));
+  EXPECT_EQ(zeros("nbits_8_float_zeros", {5, 2, 32}, {5, 2}, {5, 2}, DType::f16), "accepted");
+  EXPECT_THAT(zeros("nbits_4_float_zeros", {5, 2, 16}, {5, 2}, {5, 1}, DType::f32),
+              HasSubstr("x3.shape[1]: 1, expected 2"));
+  for (const char* format : {"gptq", "gptq_v2", "awq"}) {
+    const std::vector<int64_t> q =
+        format == std::string("awq") ? std::vector<int64_t>{64, 3} : std::vector<int64_t>{8, 24};
+    EXPECT_EQ(zeros(format, q, {2, 24}, {2, 3}), "accepted") << format;
+    EXPECT_THAT(zeros(format, q, {2, 24}, {1, 3}), HasSubstr("x3.shape[0]: 1, expected 2")) << format;
+    EXPECT_THAT(zeros(format, q, {2, 24}, {2, 24}), HasSubstr("x3.shape[1]: 24, expected 3")) << format;
+    EXPECT_THAT(zeros(format, q, {2, 24}, {2, 3, 1}), HasSubstr("3 dimensions, expected 2")) << format;
+    EXPECT_THAT(zeros(format, q, {3, 24}, {2, 3}), HasSubstr("x2.shape[0]: 3, expected 2")) << format;
+  }
   EXPECT_EQ(refusal(mm, "q5_0", 0, {{DType::f32, {2, 64}}, {DType::u8, {5, 44}}}), "accepted");
   EXPECT_THAT(refusal("dequantize", "q4_k", 0, {{DType::u8, {5, 36}}}), HasSubstr("expected a multiple of 256"));
   EXPECT_THAT(refusal("dequantize", "q4_0", 0, {{DType::u8, {5}}}), HasSubstr("1 dimensions, expected 2"));
@@ -306,6 +371,13 @@ TEST(QuantFormats, refusals_of_several_weights_name_the_operand_and_what_was_exp
   EXPECT_THAT(refusal(experts, "nbits_8", 32,
                       {{DType::f32, {6, 64}}, {DType::u8, {3, 5, 2, 32}}, {DType::f32, {2, 5, 2}}, {DType::i32, {6}}}),
               HasSubstr("x2.shape[0]: 2, expected 3 (the weights of x1)"));
+  const std::vector<std::pair<DType, std::vector<int64_t>>> ordered = {
+      {DType::f32, {6, 64}},   {DType::i32, {3, 8, 16}}, {DType::f16, {3, 2, 16}},
+      {DType::i32, {3, 2, 2}}, {DType::i32, {64}},       {DType::i32, {4}}};
+  for (const std::string& op : {groups, experts}) {
+    EXPECT_THAT(refusal(op, "gptq", 32, ordered),
+                HasSubstr("4 operands hold the weight, expected 3 (gptq: weights to choose from take no g_idx)"));
+  }
 }
 
 }  // namespace

@@ -28,6 +28,10 @@ class QuantReference {
   }
 
  private:
+  // By the g_idx behind the fields, or in turn.
+  int64_t group_of(int64_t k) const {
+    return in_.size() > 3 ? static_cast<int64_t>(in_[3].data->at(static_cast<size_t>(k))) : k / group_;
+  }
   // Element i of row n.
   double value(size_t operand, int64_t n, int64_t i) const {
     int64_t row = 1;
@@ -44,6 +48,7 @@ class QuantReference {
     const int64_t g = k / group_, in_group = k % group_;
     const int q = four ? byte(0, n, g * (group_ / 2) + in_group / 2) >> 4 * (in_group % 2) & 15
                        : byte(0, n, g * group_ + in_group);
+    if (format_.ends_with("float_zeros")) return (q - value(2, n, g)) * value(1, n, g);
     const int zero = !zeros ? (four ? 8 : 128) : four ? byte(2, n, g / 2) >> 4 * (g % 2) & 15 : byte(2, n, g);
     return (q - zero) * value(1, n, g);
   }
@@ -55,7 +60,7 @@ class QuantReference {
     };
     constexpr int64_t kOrder[] = {0, 4, 1, 5, 2, 6, 3, 7};  // of AWQ's columns
     const bool awq = format_ == "awq";
-    const int64_t g = k / group_;
+    const int64_t g = group_of(k);
     const int q = awq ? nibble(0, k, n / 8, kOrder[n % 8]) : nibble(0, k / 8, n, k % 8);
     const int zero = nibble(2, g, n / 8, awq ? kOrder[n % 8] : n % 8) + (format_ == "gptq" ? 1 : 0);
     return (q - zero) * value(1, g, n);

@@ -100,8 +100,11 @@ TEST(Bench, RowsAndSummaryHaveTheirFields) {
   ASSERT_EQ(f.rows().size(), 4u);
   for (const json& row : f.rows()) {
     expect_fields(row, "bench",
-                  {"op", "dims", "dtype", "threads", "cache", "tier", "us", "spread", "of_peak", "of_read", "of_copy",
-                   "of_roofline", "limit", "peers", "samples"});
+                  {"op", "dims", "dtype", "format", "threads", "cache", "tier", "us", "spread", "of_peak", "peak_of",
+                   "ceiling", "of_read", "of_copy", "of_roofline", "limit", "peers", "samples"});
+    EXPECT_TRUE(row["format"].is_null());
+    EXPECT_EQ(row["peak_of"], "fma");
+    EXPECT_EQ(row["ceiling"], 1);
     EXPECT_GT(row["us"].get<double>(), 0);
     EXPECT_GE(row["rounds"].get<int>(), 9);
     EXPECT_EQ(row["samples"].size(), row["rounds"].get<size_t>());
@@ -112,6 +115,42 @@ TEST(Bench, RowsAndSummaryHaveTheirFields) {
                 {"rows", "peak_gflops", "read_gbs", "copy_gbs", "from_store", "compiled_xbyak", "compiled_llvm",
                  "searches", "llvm_mapped", "geomean_vs_best_peer", "worst_vs_best_peer", "worst_row"});
   EXPECT_EQ(f.summary()["from_store"], 0);
+}
+
+// Shares are of the peak of what the row's kernel may use, where the machine has it.
+TEST(Bench, SharesAreOfTheRowsOwnPeak) {
+  TempDir dir;
+  const std::string path = dir.path + "/peaks.jsonl";
+  std::ofstream(path)
+      << R"({"name":"low","graph":{"tensors":{"x":{"dtype":"f32","dims":[2,64]},"w":{"dtype":"u8","dims":[64,36],"const":true}},)"
+      << R"("nodes":[{"op":"quantized_matmul","in":["x","w"],"out":"y","attrs":{"format":"q4_0"}}],"outputs":["y"]},"dims":{},)"
+      << R"("allowed":["reassociate","contract","quantised_activations"]})"
+      << "\n"
+      << R"({"name":"pairs","graph":{"tensors":{"x":{"dtype":"bf16","dims":[8,64]},"w":{"dtype":"bf16","dims":[64,64]}},)"
+      << R"("nodes":[{"op":"matmul","in":["x","w"],"out":"y"}],"outputs":["y"]},"dims":{},)"
+      << R"("allowed":["reassociate","contract","bf16_dots"]})"
+      << "\n";
+  const auto bench = [&](const char* level) {
+    return lathe({"bench", "--json", "--row-ms", "1", "--hot", "--store", dir.path, path}, {{"LATHE_MAX_ISA", level}});
+  };
+  const Finished f = bench("portable");
+  ASSERT_EQ(f.code, 0) << f.err;
+  ASSERT_EQ(f.rows().size(), 2u);
+  EXPECT_EQ(f.rows()[0]["format"], "q4_0");
+  for (const json& row : f.rows()) {
+    EXPECT_EQ(row["peak_of"], "fma");
+    EXPECT_EQ(row["ceiling"], 1);
+  }
+  const Finished wide = bench("avx2");
+  ASSERT_EQ(wide.code, 0) << wide.err;
+  const json low = wide.rows()[0];
+  if (low["peak_of"] == "fma") GTEST_SKIP() << "the CPU lacks AVX2";
+  EXPECT_TRUE(low["peak_of"] == "vpmaddubsw" || low["peak_of"] == "vpdpbusd") << low.dump();
+  // Two multiply-adds beside 16 dots, of an instruction or three.
+  EXPECT_NEAR(low["ceiling"].get<double>(), low["peak_of"] == "vpdpbusd" ? 16. / 18 : 48. / 50, 1e-6);
+  EXPECT_GE(low["of_roofline"].get<double>(), low["of_peak"].get<double>() / low["ceiling"].get<double>() - 1e-9);
+  EXPECT_EQ(wide.rows()[1]["peak_of"], "fma");
+  EXPECT_TRUE(wide.summary()["peak_gflops"].contains("fma"));
 }
 
 TEST(Verify, RowsAndSummaryHaveTheirFields) {

@@ -82,6 +82,26 @@ TEST(DeviceCopies, Rope) {
   }
 }
 
+TEST(DeviceCopies, RopeOfNarrowTypes) {
+  const auto ctx = gpu_context();
+  for (const uint32_t type : {LATHE_DTYPE_BF16, LATHE_DTYPE_F16}) {
+    for (const uint32_t angles : {uint32_t{LATHE_DTYPE_F32}, type}) {
+      for (const auto& [d, half] : {std::pair<int64_t, int64_t>{128, 64}, {70, 17}}) {
+        const lathe_dim t = range("T", 0, 100);
+        const auto graph =
+            single_graph(ctx.get(), "rope",
+                         {{{t, fixed(3), fixed(d)}, type}, {{t, fixed(half)}, angles}, {{t, fixed(half)}, angles}}, {});
+        const auto kernel = served_on_device(ctx.get(), graph.get());
+        ASSERT_NE(kernel, nullptr);
+        for (const int64_t tokens : {0, 1, 33})
+          expect_as_on_cpu(ctx.get(), graph.get(), kernel.get(),
+                           {{{tokens, 3, d}, type}, {{tokens, half}, angles}, {{tokens, half}, angles}},
+                           {{tokens, 3, d}, type}, 0, 0x1p-8f);
+      }
+    }
+  }
+}
+
 TEST(DeviceCopies, RopeAtPositions) {
   const auto ctx = gpu_context();
   for (const uint32_t type : {LATHE_DTYPE_I32, LATHE_DTYPE_I64}) {

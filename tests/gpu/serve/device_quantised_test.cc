@@ -79,6 +79,7 @@ Weight tensors(const std::string& format, int64_t n, int64_t k, int64_t group) {
   if (format.rfind("nbits_8", 0) == 0) out.operands = {bits({n, g, group}, u8, 1), scales({n, g})};
   if (format == "nbits_4_zeros") out.operands.push_back(bits({n, (g + 1) / 2}, u8, 2));
   if (format == "nbits_8_zeros") out.operands.push_back(bits({n, g}, u8, 2));
+  if (format.ends_with("float_zeros")) out.operands.push_back(scales({n, g}));
   if (format.rfind("gptq", 0) == 0)
     out.operands = {bits({k / 8, n}, i32, 1), scales({g, n}, LATHE_DTYPE_BF16), bits({g, n / 8}, i32, 2)};
   if (format == "awq") out.operands = {bits({k, n / 8}, i32, 1), scales({g, n}), bits({g, n / 8}, i32, 2)};
@@ -242,7 +243,8 @@ TEST_F(DeviceQuantised, ExtremeBlocks) {
 }
 
 TEST_F(DeviceQuantised, ProductsWithTensors) {
-  for (const char* format : {"int8_channel", "int8_group", "nbits_4", "nbits_4_zeros", "nbits_8", "nbits_8_zeros"}) {
+  for (const char* format : {"int8_channel", "int8_group", "nbits_4", "nbits_4_zeros", "nbits_8", "nbits_8_zeros",
+                             "nbits_4_float_zeros", "nbits_8_float_zeros"}) {
     const bool channel = format == std::string("int8_channel");
     for (const auto& [n, k, group] : {std::tuple<int64_t, int64_t, int64_t>{1, 256, 128}, {65, 96, 32}})
       expect_products(tensors(format, n, k, channel ? 0 : group), LATHE_DTYPE_F32, {0, 1, 3, 9, 17});
@@ -250,6 +252,19 @@ TEST_F(DeviceQuantised, ProductsWithTensors) {
   for (const char* format : {"gptq", "gptq_v2", "awq"}) {
     for (const auto& [n, k, group] : {std::tuple<int64_t, int64_t, int64_t>{8, 32, 32}, {72, 256, 128}})
       expect_products(tensors(format, n, k, group), LATHE_DTYPE_F32, {0, 1, 3, 9, 17});
+  }
+}
+
+TEST_F(DeviceQuantised, GroupsOfInputsInAnyOrder) {
+  for (const char* format : {"gptq", "gptq_v2"}) {
+    Weight w = tensors(format, 16, 64, 32);
+    Operand order{{{64}, LATHE_DTYPE_I32}, ""};
+    for (int32_t k = 0; k < 64; ++k) {
+      const int32_t group = k * 37 % 64 / 32;
+      order.bytes.append(reinterpret_cast<const char*>(&group), sizeof group);
+    }
+    w.operands.push_back(order);
+    expect_products(w, LATHE_DTYPE_F32, {0, 1, 3, 9, 17});
   }
 }
 

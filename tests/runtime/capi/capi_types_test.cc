@@ -379,5 +379,57 @@ TEST(CapiTypes, AWeightIsPackedAsItIsMade) {
   }
 }
 
+// Sums of rope are f32 and rounded once, whatever the angles are; numbers beyond the pairs keep their bits. It is
+// served by native code where there is any.
+TEST(CapiTypes, RopeOfHalvesIsRoundedOnce) {
+  constexpr int64_t kTokens = 5, kHeads = 3;
+  for (const char* isa : kLevels) {
+    const auto ctx = make_context(isa);
+    for (const auto& [type, header] : kHalves) {
+      for (const bool own_angles : {false, true}) {
+        for (const bool interleaved : {false, true}) {
+          for (const auto& [d, half] : {std::pair<int64_t, int64_t>{128, 64}, {70, 17}, {6, 1}, {64, 32}, {34, 0}}) {
+            SCOPED_TRACE(fmt::format("{} {} {} {} {} {}", isa, ir::dtype_name(type), own_angles, interleaved, d, half));
+            const DType of_angles = own_angles ? type : DType::f32;
+            const std::vector<lathe_dim> xs = {range("T", 1, 64), fixed(kHeads), fixed(d)},
+                                         angles = {range("T", 1, 64), fixed(half)};
+            lathe_attr pairing{};
+            pairing.name = "interleaved";
+            pairing.type = LATHE_ATTR_BOOL;
+            pairing.i = interleaved;
+            const uint32_t table = own_angles ? header : uint32_t{LATHE_DTYPE_F32};
+            lathe_error e{};
+            const auto graph = single(
+                ctx, "rope", {desc("x", xs, 0, header), desc("c", angles, 0, table), desc("s", angles, 0, table)},
+                {pairing}, &e);
+            ASSERT_NE(graph, nullptr) << e.message;
+            lathe_kernel_info info = LATHE_KERNEL_INFO_INIT;
+            (void)resolve(ctx.get(), graph.get(), &info);
+            EXPECT_EQ(info.tier, std::string(isa) == "portable" ? 0 : 1);
+            Bytes x(type, {kTokens, kHeads, d}), co(of_angles, {kTokens, half}), si(of_angles, {kTokens, half}),
+                y(type, {kTokens, kHeads, d});
+            x.waves(0.7);
+            co.waves(0.3);
+            si.waves(1.1);
+            run(ctx, graph, {x.arg(), co.arg(), si.arg(), y.arg()});
+            for (int64_t row = 0; row < kTokens * kHeads; ++row) {
+              for (int64_t p = 0; p < half; ++p) {
+                const auto i = static_cast<size_t>(row * d + (interleaved ? 2 * p : p)),
+                           j = i + static_cast<size_t>(interleaved ? 1 : half),
+                           at = static_cast<size_t>(row / kHeads * half + p);
+                const double c = co.at(at), s = si.at(at), a = x.at(i), b = x.at(j);
+                expect_near(y, i, a * c - b * s);
+                expect_near(y, j, b * c + a * s);
+              }
+              for (auto q = static_cast<size_t>(row * d + 2 * half); q < static_cast<size_t>((row + 1) * d); ++q)
+                ASSERT_EQ(y.at(q), x.at(q)) << q;
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace lathe::test

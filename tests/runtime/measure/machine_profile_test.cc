@@ -28,6 +28,32 @@ TEST(MachineProfile, WiderAndNearerIsNotSlower) {
   EXPECT_GT(probe.copy_gbs(target.l2_bytes / 2), 0);
 }
 
+// Pairs and quads of each level that the host has are faster than f32 of the same; what a level lacks is f32's.
+TEST(MachineProfile, PeaksAreOfTheBestInstructionOfALevel) {
+  MachineProbe probe;
+  const ir::Target portable = ir::bare_target(ir::IsaLevel::portable);
+  EXPECT_STREQ(probe.peak(ir::DType::i8, portable).instruction, "fma");
+  EXPECT_EQ(probe.peak(ir::DType::i8, portable).factors, ir::DType::f32);
+  const ir::Target& host = jit::host_target();
+  for (const ir::DType factors : {ir::DType::bf16, ir::DType::i8}) {
+    const PeakProbe best = probe.peak(factors, host);
+    EXPECT_GT(best.gflops, 0);
+    if (best.factors != factors) continue;
+    EXPECT_GT(best.gflops, 1.2 * probe.fma_peak_gflops(host.level)) << best.instruction;
+    EXPECT_EQ(best.tiles, best.instruction[0] == 't');
+  }
+  if (!host.has(ir::IsaLevel::avx2)) GTEST_SKIP() << "no AVX2";
+  const ir::Target avx2 = ir::bare_target(ir::IsaLevel::avx2);
+  EXPECT_STREQ(probe.peak(ir::DType::i8, avx2).instruction, "vpmaddubsw");
+  EXPECT_EQ(probe.peak(ir::DType::i8, avx2).instructions, 3);
+  EXPECT_STREQ(probe.peak(ir::DType::bf16, avx2).instruction, "fma");
+  if (host.has(ir::isa_features(ir::IsaLevel::avx512) | ir::kCpu_avx512vnni | ir::kCpu_avx512bf16) &&
+      host.level == ir::IsaLevel::avx512) {
+    EXPECT_STREQ(probe.peak(ir::DType::i8, host).instruction, "vpdpbusd");
+    EXPECT_STREQ(probe.peak(ir::DType::bf16, host).instruction, "vdpbf16ps");
+  }
+}
+
 TEST(MachineProfile, ColdBytesAreEightCachesUpToAGibibyte) {
   ir::Target target;
   constexpr int64_t kMib = int64_t{1} << 20;
