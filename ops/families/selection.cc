@@ -9,6 +9,7 @@
 //
 // Each pass takes what comes behind the element of the one before: a smaller one, or an equal one of a larger index.
 // Indices are f32 inside, which are exact. Comparisons with NaN are false: it is never taken. Operands s, t0, d.
+#include <algorithm>
 #include <limits>
 
 #include "ops/kernel_writer.h"

@@ -11,7 +11,7 @@ namespace lathe::runtime {
 
 namespace {
 
-constexpr double kDepth = 32, kDots = 16, kTileTime = 2;
+constexpr double kDepth = 32, kDots = 16;
 
 bool is_byte(ir::DType t) { return t == ir::DType::i8 || t == ir::DType::u8; }
 
@@ -44,6 +44,7 @@ Arithmetic arithmetic_of(const ops::Graph& finished, uint32_t allowed) {
   for (const ops::Node& node : finished.nodes) {
     const ops::AttrValue* format = ops::find_attr(node, ops::AttrId::format);
     if (format != nullptr) out.format = std::get<std::string>(*format);
+    out.tiles = out.tiles || node.op == "matmul" || node.op == "matmul_integer";
   }
   const ir::Result<ops::Lowered> lowered = ops::lower(finished);
   if (!lowered.ok()) return out;
@@ -65,7 +66,6 @@ Arithmetic arithmetic_of(const ops::Graph& finished, uint32_t allowed) {
 
 double ceiling_of(const Arithmetic& arithmetic, const PeakProbe& peak) {
   if (arithmetic.factors != ir::DType::i8 || peak.factors != ir::DType::i8 || arithmetic.beside == 0) return 1;
-  if (peak.tiles) return std::min(1.0, kTileTime / arithmetic.beside);
   const double dots = kDots * peak.instructions;
   return dots / (dots + arithmetic.beside);
 }

@@ -12,6 +12,7 @@ struct Arithmetic {
   // Of the sums of products: i8 for bytes, or weights of few bits beside activations that may be made bytes; bf16 for
   // pairs that the numeric classes allow to be multiplied as such; else f32.
   ir::DType factors = ir::DType::f32;
+  bool tiles = false;  // a product that tiles may take: `matmul` and `matmul_integer` alone
   std::string format;  // of weights of few bits; empty: there are none
   // Multiply-adds of f32 that scales, minima and zero points take beside 32 products of bytes, for each sum.
   double beside = 0;
@@ -20,8 +21,8 @@ struct Arithmetic {
 // `finished` comes from ops::finish; allowed: NumericClass bits.
 Arithmetic arithmetic_of(const ops::Graph& finished, uint32_t allowed);
 
-// The share of the peak that these leave. On the two pipes of vectors 32 products of bytes for each of 32 sums are 16
-// dots, and tiles, which are beside the pipes, take the time of two multiply-adds.
+// The share of the peak that these leave: on the two pipes of vectors 32 products of bytes for each of 32 sums are 16
+// dots.
 double ceiling_of(const Arithmetic& arithmetic, const PeakProbe& peak);
 
 }  // namespace lathe::runtime

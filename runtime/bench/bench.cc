@@ -96,12 +96,13 @@ struct Bench::Impl {
   }
 
   // While all of the row's threads run: cores may share units and clocks, a virtual machine's two CPUs even the core.
-  PeakProbe peak_of_a_thread(ir::DType factors) {
+  PeakProbe peak_of_a_thread(const Arithmetic& of) {
     const ir::Target& target = op.context().target();
-    if (team() == nullptr) return probe.peak(factors, target);
+    if (team() == nullptr) return probe.peak(of.factors, target, of.tiles);
     std::vector<PeakProbe> each(static_cast<size_t>(options.threads));
-    team()->parallel_for(options.threads,
-                         [&](int i) { each[static_cast<size_t>(i)] = MachineProbe().peak(factors, target); });
+    team()->parallel_for(options.threads, [&](int i) {
+      each[static_cast<size_t>(i)] = MachineProbe().peak(of.factors, target, of.tiles);
+    });
     PeakProbe out = each[0];
     out.gflops =
         std::accumulate(each.begin(), each.end(), 0.0, [](double sum, const PeakProbe& p) { return sum + p.gflops; }) /
@@ -145,7 +146,7 @@ struct Bench::Impl {
       for (int again = 1; again < kSamples; ++again) us = std::min(us, call_us(reps));
       row.samples.push_back(us);
       if (peak) {
-        const PeakProbe most = peak_of_a_thread(arithmetic.factors);
+        const PeakProbe most = peak_of_a_thread(arithmetic);
         row.peak_of = most.instruction;
         row.ceiling = ceiling_of(arithmetic, most);
         peaks.push_back(most.gflops);

@@ -117,14 +117,16 @@ double MachineProbe::fma_peak_gflops(ir::IsaLevel level) {
   return best;
 }
 
-PeakProbe MachineProbe::peak(ir::DType factors, const ir::Target& target) {
+PeakProbe MachineProbe::peak(ir::DType factors, const ir::Target& target, bool tiles) {
   PeakProbe best;
+  best.gflops = fma_peak_gflops(target.level);
   for (const jit::DotLoop& l : jit::dot_loops()) {
     if (l.factors != factors || !target.has(l.features) || !jit::host_target().has(l.features)) continue;
+    if (l.tiles && !tiles) continue;
     const double gflops = best_gflops(static_cast<double>(l.operations), l.run);
     if (gflops > best.gflops) best = {gflops, factors, l.instruction, l.instructions, l.tiles};
   }
-  return best.gflops > 0 ? best : PeakProbe{.gflops = fma_peak_gflops(target.level)};
+  return best;
 }
 
 double MachineProbe::read_gbs(int64_t bytes, ThreadTeam* team, int threads) {

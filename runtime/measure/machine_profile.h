@@ -47,8 +47,8 @@ class MachineProbe {
   // bits). portable: multiply, then add, 128 bits. 0 if the host lacks the level.
   double fma_peak_gflops(ir::IsaLevel level);
   // Of sums of products of such factors, the best of what the target has for them: bf16 in pairs, bytes (i8) in quads,
-  // tiles. Where it has nothing, and for other types, of f32.
-  PeakProbe peak(ir::DType factors, const ir::Target& target);
+  // tiles if those may be. Where it has nothing, or f32 is faster, and for other types, of f32.
+  PeakProbe peak(ir::DType factors, const ir::Target& target, bool tiles = true);
   // Best of the passes over a buffer of that many bytes, at least three and at least 1 ms; one and
   // four streams. What fits a cache is read from there; a footprint of cold_bytes() or more comes from memory. With a
   // team each of so many threads passes over a part of it, all at once.

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 
 #include <bit>
+#include <cstring>
 #include <fstream>
 #include <random>
 #include <sstream>

@@ -94,7 +94,7 @@ void WholeQuestion::find(const List& list, bool of_thread) {
     const bool own = names_.count(s.name) == 0 && (!of_thread || (s.kind == Kind::let && has_own(s.integer)));
     if (own && s.kind == Kind::let) define(s.name, ir::interval(s.integer, ranges_));
     if (own && s.kind == Kind::loop)
-      define(s.name, {0, (s.unrolled > 0 ? s.unrolled : ir::interval(s.integer, ranges_).hi) - 1});
+      define(s.name, {0, std::max<int64_t>(s.unrolled > 0 ? s.unrolled : ir::interval(s.integer, ranges_).hi, 1) - 1});
     const bool anything = !s.name.empty() && s.kind != Kind::let && s.kind != Kind::loop;
     if (anything && !of_thread && names_.count(s.name) == 0) define(s.name, {-kAnything, kAnything});
     find(s.body, of_thread);

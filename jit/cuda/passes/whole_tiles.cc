@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "jit/cuda/differing_names.h"
 #include "jit/cuda/passes/renaming.h"
 #include "jit/cuda/passes/whole_question.h"
 
@@ -48,7 +49,10 @@ void roll_up(List& list) {
 
 class Asking {
  public:
-  explicit Asking(DeviceProgram& p) : p_(p), value_(next_value(p.body)) {}
+  explicit Asking(DeviceProgram& p) : p_(p), value_(next_value(p.body)) {
+    differ_.add("thread", DifferingNames::Among::warp);
+    find_differing(p.body);
+  }
 
   void results(List& l) {
     for (DeviceStmt& s : l) {
@@ -92,6 +96,7 @@ class Asking {
     const WholeQuestion question(p_, s.body, &s);
     if (question.asked() < kWorth || question.nothing()) return;
     DeviceStmt when = question.question();
+    if (differ_.of(when) != DifferingNames::Among::none) return;  // threads would not go the same way
     DeviceStmt whole = s;
     whole.body = question.of_whole(s.body);
     when.body = {std::move(whole)};
@@ -105,8 +110,19 @@ class Asking {
     return s.kind == Kind::arrive || std::any_of(s.body.begin(), s.body.end(), arrives);
   }
 
+  void find_differing(const List& list) {
+    for (const DeviceStmt& s : list) {
+      if (s.kind == Kind::let || s.kind == Kind::loop) differ_.add(s.name, differ_.of(s.integer));
+      if (s.kind == Kind::take) differ_.add(s.name, differ_.of(s.places[0].offset));
+      if (s.kind == Kind::count) differ_.add(s.name, DifferingNames::Among::warp);
+      find_differing(s.body);
+      find_differing(s.otherwise);
+    }
+  }
+
   DeviceProgram& p_;
   int value_;
+  DifferingNames differ_;
 };
 
 }  // namespace

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
+
 #include "tests/gpu/served_op.h"
 #include "tests/gpu/temp_store.h"
 

@@ -6,6 +6,7 @@
 
 #include <filesystem>
 #include <functional>
+#include <limits>
 
 #include "tests/gpu/served_chain.h"
 #include "tests/gpu/served_op.h"

@@ -83,8 +83,10 @@ TEST(DeviceWorkspace, OfUnequalSequences) {
 TEST(DeviceWorkspace, HintsThatServeAlone) {
   const ir::GpuTarget target = *ir::find_gpu_target("h100");
   const std::shared_ptr<Context> context = Context::create({}).value();
+  int seen = 0;
   for (const ops::Workload& item : test::workload_rows("llama3-8b-layer-bf16")) {
     if (item.name != "norm" && item.name != "q_proj") continue;
+    ++seen;
     const std::shared_ptr<Operator> op = Operator::create(context, ops::finish(item.graph).value()).value();
     const ir::Kernel whole = op->general_problem(0, true, {}).kernel;
     const auto dims = op->hinted_dims();
@@ -94,6 +96,7 @@ TEST(DeviceWorkspace, HintsThatServeAlone) {
       EXPECT_EQ(serves_alone(whole, part, dims[i], target, 0), item.name == "q_proj" && i > 0) << item.name << i;
     }
   }
+  EXPECT_EQ(seen, 2);
 }
 
 }  // namespace

@@ -1,5 +1,7 @@
 // Lowering of row and elementwise leaves: all lengths, several rows, reductions, epilogues that
 // read what was just written, scalar remainders, strided lanes, and what is refused.
+#include <limits>
+
 #include "tests/jit/lower/leaf_case.h"
 
 namespace lathe::jit {

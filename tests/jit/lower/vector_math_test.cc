@@ -2,6 +2,7 @@
 // specials), at every level, against the C library in double precision; the largest error is
 // printed and held to the table.
 #include <bit>
+#include <limits>
 
 #include "tests/jit/lower/vector_function.h"
 

@@ -1,5 +1,7 @@
 // Tiles of AMX: programs of tile instructions against the portable executor, bit for bit, where the CPU has them and
 // the system lends them; everywhere their code is made, linted and refused where it does not fit.
+#include <functional>
+
 #include "jit/image/image_lint.h"
 #include "tests/jit/x64/x64_test_util.h"
 

@@ -55,8 +55,7 @@ ops::Graph product(const char* op, ir::DType type) {
 }
 
 constexpr PeakProbe kDots = {.gflops = 1, .factors = ir::DType::i8, .instruction = "vpdpbusd"},
-                    kThree = {.gflops = 1, .factors = ir::DType::i8, .instruction = "vpmaddubsw", .instructions = 3},
-                    kTiles = {.gflops = 1, .factors = ir::DType::i8, .instruction = "tdpbusd", .tiles = true};
+                    kThree = {.gflops = 1, .factors = ir::DType::i8, .instruction = "vpmaddubsw", .instructions = 3};
 
 TEST(Arithmetic, CeilingsOfFormats) {
   const std::pair<const char*, double> rows[] = {{"q4_0", .89}, {"q5_0", .89}, {"q8_0", .89}, {"q4_1", .80},
@@ -67,7 +66,7 @@ TEST(Arithmetic, CeilingsOfFormats) {
     EXPECT_EQ(a.format, format);
     EXPECT_NEAR(ceiling_of(a, kDots), ceiling, .005) << format;
     EXPECT_NEAR(ceiling_of(a, kThree), 48 / (48 + a.beside), 1e-9) << format;
-    EXPECT_EQ(ceiling_of(a, kTiles), a.beside > 2 ? .5 : 1) << format;
+    EXPECT_FALSE(a.tiles) << format;
     EXPECT_EQ(ceiling_of(a, {}), 1) << format;
     const Arithmetic f32 = arithmetic_of(blocks(format), kDefaultAllowed);
     EXPECT_EQ(f32.factors, ir::DType::f32) << format;

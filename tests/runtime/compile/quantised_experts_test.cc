@@ -21,7 +21,7 @@ void check_defaults(const ops::OpRow& row, const ir::Target& t, uint32_t allowed
     const ops::QuantFormat& format = ops::quant_formats()[f];
     SCOPED_TRACE(fmt::format("{} {} {} threads", row.name, format.name, threads));
     const auto sample =
-        ops::sample_graph(row, 0, static_cast<int>(2 * f),
+        ops::sample_graph(row, 0, static_cast<int>(3 * f),  // as constants
                           {ops::symbol_dim("S", 0, 64, {{16, 1}}), {ops::fixed_dim(70), ops::fixed_dim(4)}});
     ASSERT_TRUE(sample.ok()) << sample.status().to_string();
     const auto graph = ops::finish(*sample);
