@@ -6,6 +6,7 @@
 #include "ops/lower.h"
 #include "ops/op_table.h"
 #include "search/quantised/groups.h"
+#include "search/sketches/matmul_parts.h"
 
 namespace lathe::runtime {
 
@@ -44,13 +45,13 @@ Arithmetic arithmetic_of(const ops::Graph& finished, uint32_t allowed) {
   for (const ops::Node& node : finished.nodes) {
     const ops::AttrValue* format = ops::find_attr(node, ops::AttrId::format);
     if (format != nullptr) out.format = std::get<std::string>(*format);
-    out.tiles = out.tiles || node.op == "matmul" || node.op == "matmul_integer";
   }
   const ir::Result<ops::Lowered> lowered = ops::lower(finished);
   if (!lowered.ok()) return out;
   for (const ops::LoweredKernel& k : lowered->kernels) {
     const ir::DType factors = factors_of(k.kernel, allowed);
     if (factors != ir::DType::f32) out.factors = factors;
+    out.tiles = out.tiles || (out.format.empty() && search::matmul_parts(k.kernel).valid);
     const bool bytes = !out.format.empty() && (allowed & ir::kQuantisedActivations) != 0;
     const search::QuantisedParts parts = bytes ? search::quantised_parts(k.kernel) : search::QuantisedParts{};
     if (!parts.weight || parts.m == nullptr || !parts.packed || !ir::is_const_int(parts.k->extent)) continue;

@@ -12,7 +12,7 @@ struct Arithmetic {
   // Of the sums of products: i8 for bytes, or weights of few bits beside activations that may be made bytes; bf16 for
   // pairs that the numeric classes allow to be multiplied as such; else f32.
   ir::DType factors = ir::DType::f32;
-  bool tiles = false;  // a product that tiles may take: `matmul` and `matmul_integer` alone
+  bool tiles = false;  // a product of matrices, which tiles may take
   std::string format;  // of weights of few bits; empty: there are none
   // Multiply-adds of f32 that scales, minima and zero points take beside 32 products of bytes, for each sum.
   double beside = 0;
