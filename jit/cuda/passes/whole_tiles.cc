@@ -21,6 +21,13 @@ bool has(const List& list, Kind kind) {
   return std::any_of(list.begin(), list.end(), [&](const DeviceStmt& s) { return s.kind == kind; });
 }
 
+// Of a number of iterations: what division leaves.
+bool is_rest(const ir::Expr& e) {
+  bool out = false;
+  ir::for_each_node(e, [&](const ir::ExprNode& n) { out = out || n.op == ir::Op::k_mod; });
+  return out;
+}
+
 bool multiplies_in_groups(const List& list) {
   return std::any_of(list.begin(), list.end(), [](const DeviceStmt& s) {
     return s.kind == Kind::await_products || multiplies_in_groups(s.body) || multiplies_in_groups(s.otherwise);
@@ -80,8 +87,8 @@ class Asking {
   void loops(List& l) {
     for (DeviceStmt& s : l) {
       // What is left behind whole steps is no step.
-      const bool steps = s.kind == Kind::loop && s.unrolled == 0 && s.integer->op != ir::Op::k_mod &&
-                         has(s.body, Kind::barrier) && !multiplies_in_groups(s.body);
+      const bool steps = s.kind == Kind::loop && s.unrolled == 0 && !is_rest(s.integer) && has(s.body, Kind::barrier) &&
+                         !multiplies_in_groups(s.body);
       if (steps) {
         loop(s);
         continue;
