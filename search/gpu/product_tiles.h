@@ -38,6 +38,7 @@ struct ProductShape {
 
   // Whether the workspace has room for parts of so many terms in every call.
   bool has_room_for(int64_t terms) const {
+    if (terms < 1) return true;  // there are no parts
     const double results = static_cast<double>(batch * rows) * static_cast<double>(columns);
     return has_room(std::max(results, most_results), (std::max(depth, most_depth) + terms - 1) / terms);
   }

@@ -143,10 +143,10 @@ TEST(DeviceEvaluation, AFinalistThatFailsWhenItIsAdmittedIsNamedAlone) {
 TEST(DeviceEvaluation, PartsOfSumsAreTimed) {
   BreakableTask t("parts");
   ASSERT_NE(t.state, nullptr) << dlerror();
-  t.task.kernel_text = test::kTurnedProduct;
   t.task.dims = {{"M", 1}, {"N", 4}, {"K", 2048}};
-  const auto ranked =
-      rank_on_device(test::kernel_of(test::kTurnedProduct), t.task.dims, *ir::find_gpu_target("h200"), 1);
+  const ir::Kernel kernel = test::up_to(test::kernel_of(test::kTurnedProduct), t.task.dims);
+  t.task.kernel_text = ir::print(kernel);
+  const auto ranked = rank_on_device(kernel, t.task.dims, *ir::find_gpu_target("h200"), 1);
   ASSERT_TRUE(ranked.ok()) << ranked.status().message();
   const std::string schedule = search::to_text(ranked->front().schedule);
   ASSERT_NE(schedule.find("share_sum"), std::string::npos) << schedule;

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "ir/core/text_form.h"
+#include "jit/cuda/passes/renaming.h"
 
 namespace lathe::jit {
 
@@ -73,8 +74,9 @@ std::vector<DeviceStmt> WholeQuestion::of_whole(const List& list) const {
       continue;
     }
     if (own.kind == Kind::aligned && own.places.empty()) {
-      own.kind = Kind::when;
+      own.kind = Kind::when;  // whose branches have names of their own
       own.lanes = 1;
+      Renaming("n").run(own.body);
     }
     own.otherwise = of_whole(s.otherwise);
     out.push_back(std::move(own));

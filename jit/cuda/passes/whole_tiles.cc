@@ -1,7 +1,10 @@
 // See whole_tiles.h.
 #include "jit/cuda/passes/whole_tiles.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <string>
 #include <utility>
 
 #include "jit/cuda/differing_names.h"
@@ -107,7 +110,8 @@ class Asking {
     DeviceStmt whole = s;
     whole.body = question.of_whole(s.body);
     when.body = {std::move(whole)};
-    Renaming("_w", &value_).run(when.body);
+    const std::string suffix = loops_++ == 0 ? "_w" : fmt::format("_w{}", loops_);
+    Renaming(suffix.c_str(), &value_).run(when.body);
     roll_up(s.body);
     when.otherwise = {std::move(s)};
     s = std::move(when);
@@ -129,6 +133,7 @@ class Asking {
 
   DeviceProgram& p_;
   int value_;
+  int loops_ = 0;  // that are there twice: of two in branches of one statement, names may be the same
   DifferingNames differ_;
 };
 

@@ -71,8 +71,9 @@ TEST_P(ProductMatrix, FewLinesAreLoadedSeveralVectorsAtOnce) {
   }
   const ir::GpuTarget target = *ir::find_gpu_target(GetParam());
   for (const Form& form : forms) {
-    const search::GeneralKernel general = search::general_kernel(kernel_of(form.text));
-    const ir::SymbolValues sizes = sizes_of(general, {{"M", form.m}, {"N", form.n}, {"K", form.k}});
+    const ir::SymbolValues calls = {{"M", form.m}, {"N", form.n}, {"K", form.k}};
+    const search::GeneralKernel general = search::general_kernel(up_to(kernel_of(form.text), calls));
+    const ir::SymbolValues sizes = sizes_of(general, calls);
     const auto made = search::gemv_schedule(general, sizes, target);
     ASSERT_TRUE(made.ok()) << made.status().to_string() << form.text;
     shared_ += form.shared;
@@ -104,8 +105,9 @@ TEST_P(ProductMatrix, TilesWhoseSumsBlocksShare) {
                         {kProduct, 4096, 4096, 4096}, {kTurnedProduct, 100, 1000, 999}};
   const ir::GpuTarget target = *ir::find_gpu_target(GetParam());
   for (const Form& form : forms) {
-    const search::GeneralKernel general = search::general_kernel(kernel_of(form.text));
-    const ir::SymbolValues sizes = sizes_of(general, {{"M", form.m}, {"N", form.n}, {"K", form.k}});
+    const ir::SymbolValues calls = {{"M", form.m}, {"N", form.n}, {"K", form.k}};
+    const search::GeneralKernel general = search::general_kernel(up_to(kernel_of(form.text), calls));
+    const ir::SymbolValues sizes = sizes_of(general, calls);
     const auto tiles = search::tiles_of_product(general, sizes, target);
     ASSERT_TRUE(tiles.ok()) << tiles.status().to_string();
     const search::ProductTile& t = tiles->front();
