@@ -37,10 +37,10 @@ TEST_P(TensorMatrix, CompilesAsPredicted) {
   int shared = 0, staged = 0;  // products whose sums blocks share; whose results are staged
   const ir::GpuTarget target = *ir::find_gpu_target(GetParam());
   for (const Form& form : forms) {
-    const search::GeneralKernel general = search::general_kernel(kernel_of(form.text));
+    const ir::SymbolValues calls = {{"M", form.m}, {"N", form.n}, {"K", form.k}};
+    const search::GeneralKernel general = search::general_kernel(up_to(kernel_of(form.text), calls));
     ir::SymbolValues sizes;
-    for (const auto& [name, size] : general.sizes)
-      sizes.emplace_back(name, ir::evaluate(size, {{"M", form.m}, {"N", form.n}, {"K", form.k}}).value());
+    for (const auto& [name, size] : general.sizes) sizes.emplace_back(name, ir::evaluate(size, calls).value());
     const auto tiles = search::tensor_tiles_of(general, sizes, target);
     ASSERT_TRUE(tiles.ok()) << tiles.status().to_string();
     for (size_t i = 0; i < form.tiles; ++i) {
