@@ -167,7 +167,8 @@ TEST_P(DecodedTensorMatrix, CompilesAsPredicted) {
       const auto code = compiled(search::cut_launches(made->kernel)->leaves[0], target, what);
       if (!code) continue;
       // A product for each part of a weight and square of the result, of 32 terms, in the loop and, with stages, of the
-      // last step, and at most as often in a loop for tiles that are not whole. A weight of f16 times an integer of 4 bits has two parts.
+      // last step, and at most as often in a loop for tiles that are not whole. A weight of f16 times an integer of 4
+      // bits has two parts.
       const int64_t parts = made->kernel.find_buffer("w_p_f")->dims[0]->ival;
       EXPECT_EQ(parts == 2, format == std::string("q4_0")) << what;
       const int64_t products = t.warp_rows / 16 * (t.warp_columns / 8) * 2 * parts * (t.stages > 1 ? 2 : 1);
