@@ -104,6 +104,26 @@ TEST(BlockCode, Reductions) {
   }
 }
 
+// What one of four threads adds, the four of them would.
+TEST(BlockCode, WhatSeveralAddTogetherIsRefused) {
+  const std::string text =
+      "kernel first(x: f32[M, 9] in, y: f32[M, 8] out) family row where M in 0..100 numeric reassociate\n"
+      "  a: f32[] reg\n"
+      "  for b < M @grid:\n"
+      "    a[] = 0.0\n"
+      "    for t < 1 @block:\n"
+      "      a[] += x[b, 0]\n"
+      "      for u < 4 @block:\n"
+      "        y[b, u] = x[b, u]\n"
+      "    for t2 < 8 @block:\n"
+      "      y[b, t2] = x[b, t2] - a[]\n";
+  const auto cut = search::cut_launches(kernel_of(text));
+  ASSERT_TRUE(cut.ok()) << cut.status().to_string();
+  const auto program = jit::lower_device(cut->leaves[0]);
+  ASSERT_FALSE(program.ok()) << print(*program);
+  EXPECT_THAT(program.status().message(), ::testing::HasSubstr("threads of "));
+}
+
 TEST(BlockCode, WhatOneThreadAddsAllHave) { expect_as_interpreted(kernel_of(kOneOfSeveral), {{"M", 5}}, 1e-6); }
 
 DeviceProgram lowered(const std::string& text) {

@@ -376,6 +376,8 @@ class Planner {
              std::find(r.second.begin(), r.second.end(), buffer) != r.second.end();
     });
     if (!written || around) return {};
+    if (reduced && once(path).inside > 1)  // each of them would add the same
+      return unsupported("threads of {} add one value to {} together", s.iter, buffer);
     if (reduced) {
       plan_.reduced[&s].push_back(buffer);
       return {};

@@ -37,21 +37,22 @@ bool multiplies_in_groups(const List& list) {
   });
 }
 
-// Whether a list reads or writes a parameter, or a local whose place depends on the name.
-bool needs(const List& list, const std::string& name) {
+// Whether a loop of that name stays unrolled: registers are chosen by it, or accesses of parameters are on their way
+// together.
+bool stays_unrolled(const List& list, const std::string& name) {
   return std::any_of(list.begin(), list.end(), [&](const DeviceStmt& s) {
     const bool here = std::any_of(s.places.begin(), s.places.end(), [&](const DevicePlace& at) {
       if (at.space == DevicePlace::Space::param) return true;
       return at.space == DevicePlace::Space::local && ir::uses(at.offset, name);
     });
-    return here || needs(s.body, name) || needs(s.otherwise, name);
+    return here || stays_unrolled(s.body, name) || stays_unrolled(s.otherwise, name);
   });
 }
 
 // Loops that need not be unrolled are not: two long loops beside each other cost the compiler registers, and time.
 void roll_up(List& list) {
   for (DeviceStmt& s : list) {
-    if (s.kind == Kind::loop && s.unrolled > 0 && !needs(s.body, s.name)) s.unrolled = 0;
+    if (s.kind == Kind::loop && s.unrolled > 0 && !stays_unrolled(s.body, s.name)) s.unrolled = 0;
     roll_up(s.body);
     roll_up(s.otherwise);
   }

@@ -2,7 +2,6 @@
 #include "search/gpu/attention/attention_schedule.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 
 #include "ir/analysis/analysis.h"
@@ -10,6 +9,7 @@
 #include "search/gpu/attention/one_key.h"
 #include "search/gpu/attention/put_together.h"
 #include "search/gpu/move_list.h"
+#include "search/gpu/powers_of_two.h"
 #include "search/gpu/vector_width.h"
 
 namespace lathe::search {
@@ -25,10 +25,6 @@ constexpr int64_t kProducts = 16;               // of a thread, at a time
 constexpr int64_t kMostTurns = 8;               // keys of a thread, at a time: a vector of each is in registers
 constexpr int64_t kMostStaged = 64;             // elements of those vectors
 constexpr int64_t kMostVector = 16;             // elements of one
-
-int64_t floor_pow2(int64_t n) {
-  return static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(std::max<int64_t>(n, 1))));
-}
 
 // How the threads of a block share out pairs of a key and a line, along the depth or along the columns: `lanes` take
 // vectors of one line, `keys` of them are at work at once.

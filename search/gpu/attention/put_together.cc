@@ -2,7 +2,8 @@
 #include "search/gpu/attention/put_together.h"
 
 #include <algorithm>
-#include <bit>
+
+#include "search/gpu/powers_of_two.h"
 
 namespace lathe::search {
 
@@ -10,10 +11,6 @@ namespace {
 
 constexpr int64_t kWarp = 32, kMostThreads = 128;
 constexpr int64_t kPartsAtOnce = 16;  // loads of a thread that are on their way together
-
-int64_t floor_pow2(int64_t n) {
-  return static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(std::max<int64_t>(n, 1))));
-}
 
 }  // namespace
 

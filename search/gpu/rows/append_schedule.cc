@@ -2,10 +2,10 @@
 #include "search/gpu/rows/append_schedule.h"
 
 #include <algorithm>
-#include <bit>
 
 #include "ir/analysis/analysis.h"
 #include "search/gpu/move_list.h"
+#include "search/gpu/powers_of_two.h"
 #include "search/gpu/vector_width.h"
 
 namespace lathe::search {
@@ -42,15 +42,6 @@ Result<Appended> appended(const Kernel& k) {
     out.columns.push_back(&s);
   }
   return out;
-}
-
-int64_t ceil_pow2(int64_t n) {
-  return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(n, 1))));
-}
-
-// Lanes that add something up are a power of two.
-int64_t floor_pow2(int64_t n) {
-  return static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(std::max<int64_t>(n, 1))));
 }
 
 // Which tokens are the last with their slots: a warp looks through those behind each. most: tokens.

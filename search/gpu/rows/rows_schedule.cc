@@ -2,12 +2,12 @@
 #include "search/gpu/rows/rows_schedule.h"
 
 #include <algorithm>
-#include <bit>
 
 #include "ir/analysis/analysis.h"
 #include "ir/analysis/dependence.h"
 #include "ir/core/names.h"
 #include "search/gpu/move_list.h"
+#include "search/gpu/powers_of_two.h"
 #include "search/gpu/vector_width.h"
 
 namespace lathe::search {
@@ -98,10 +98,6 @@ Result<Rows> rows_of(const Kernel& k) {
     }
   }
   return out;
-}
-
-int64_t ceil_pow2(int64_t n) {
-  return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(n, 1))));
 }
 
 // A temporary of a row that several statements assign becomes one for each of them, if all use it at their own place:
