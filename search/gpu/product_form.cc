@@ -135,4 +135,12 @@ void tile_result(MoveList& list, const ProductForm& form, int64_t rows, int64_t 
   if (!apart) list.move("tile_scope {0} {1} tail=mask as {0}0,{0}1", k, depth);
 }
 
+std::vector<std::string> tiles_in_order(MoveList& list, const ProductForm& form, int64_t raster) {
+  const std::string &m = form.m->iter, &n = form.n->iter;
+  if (raster == 0) return {m + "b", n + "b"};
+  list.move("tile_scope {0}b {1} tail=mask as {0}g,{0}h", m, raster);
+  list.move("swap_scopes {}h {}b", m, n);
+  return {m + "g", n + "b", m + "h"};
+}
+
 }  // namespace lathe::search

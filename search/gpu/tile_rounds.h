@@ -19,6 +19,14 @@ inline constexpr double kHalfSectors = 2;    // times as many bytes of the L2 ca
 
 inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
+// So many tiles below each other come before those beside them, so that blocks that run at once read the same rows and
+// columns: a weight comes from memory once. 0: those of a row of tiles do.
+inline constexpr int64_t kMostRaster = 16;
+inline int64_t raster_of(int64_t below, int64_t tiles, const ir::GpuTarget& gpu) {
+  constexpr int64_t kRaster = 8;  // about
+  return below < 2 || tiles <= gpu.multiprocessors ? 0 : ceil_div(below, ceil_div(below, kRaster));
+}
+
 // A block's work.
 struct TileWork {
   int64_t tiles = 1;                               // blocks of the launch

@@ -15,6 +15,7 @@
 #include "jit/cuda/lower/product_waits.h"
 #include "jit/cuda/lower/taken_sizes.h"
 #include "jit/cuda/passes/raise_aligned.h"
+#include "jit/cuda/passes/read_ahead.h"
 #include "jit/cuda/passes/whole_tiles.h"
 
 namespace lathe::jit {
@@ -478,6 +479,7 @@ Result<DeviceProgram> lower_device(const ir::Leaf& leaf) {
   LATHE_ASSIGN(DeviceProgram out, DeviceLowering(sizes.kernel, plan, std::move(along)).run());
   bring_in(sizes, out);
   ask_for_whole_steps(out);
+  read_ahead(out);
   raise_aligned(out);
   LATHE_RETURN_IF_ERROR(verify(out).with_context("device program"));
   return out;

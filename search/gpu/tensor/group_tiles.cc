@@ -17,7 +17,6 @@ constexpr int64_t kMostSwapped = 512, kMostParts = 4;  // rows of a result that 
 constexpr int64_t kMostThreads = 1024, kMostThreadRegisters = 232, kMostShared = 227 * 1024;
 constexpr int64_t kGroup = 128, kMostGroups = 3, kOfThreeGroups = 152;  // threads; beside others of a role; registers
 constexpr int64_t kRing = 8;  // bytes of shared memory that say whether a step is there
-constexpr int64_t kMostRaster = 16;
 constexpr int64_t kLeastStages = 3, kMostStages = 8, kMostBox = 256;
 constexpr double kSharedCycle = 128;  // bytes of shared memory in a cycle of a multiprocessor
 constexpr double kProducts = 2048;    // in a cycle of its tensor cores

@@ -41,8 +41,7 @@ constexpr int64_t kHalves = 8, kFloats = 4;  // elements of 2 bytes in an access
 constexpr int64_t kRows = 64, kTerms = 16;   // of one instruction
 constexpr int64_t kDepth = GroupTile::depth, kPlaces = 2;  // of a step: lines of 128 bytes; steps in shared memory
 constexpr int64_t kWarpRows = 16, kLaneRows = 8, kColumns = 8, kLaneColumns = 2;
-constexpr int64_t kRaster = 8;     // tiles below each other, about
-constexpr int64_t kFewLines = 64;  // that no tile is full of
+constexpr int64_t kFewLines = 64;              // that no tile is full of
 
 class Writer {
  public:
@@ -149,14 +148,8 @@ class Writer {
 
   void launch() {
     for (const Stmt* b : p_.batch) list_.move("parallelize_grid {}", b->iter);
-    if (t_.raster > 0) {
-      list_.move("tile_scope {0}b {1} tail=mask as {0}g,{0}h", m_, t_.raster / (t_.pairs == TilePairs::below ? 2 : 1));
-      list_.move("swap_scopes {}h {}b", m_, n_);
-      for (const std::string& s : {m_ + "g", n_ + "b", m_ + "h"}) list_.move("parallelize_grid {}", s);
-    } else {
-      list_.move("parallelize_grid {}b", m_);
-      list_.move("parallelize_grid {}b", n_);
-    }
+    const int64_t raster = t_.raster / (t_.pairs == TilePairs::below ? 2 : 1);
+    for (const std::string& s : tiles_in_order(list_, p_, raster)) list_.move("parallelize_grid {}", s);
     const bool pairs = t_.pairs != TilePairs::none;
     if (pairs) list_.move("parallelize_cluster {}", block_of(p_, t_.pairs));
     if (t_.persistent) list_.move("make_persistent {}", pairs || t_.raster == 0 ? block_of(p_, t_.pairs) : m_ + "h");
@@ -280,12 +273,11 @@ Result<std::vector<GroupTile>> group_tiles_of(const GeneralKernel& general, cons
   if (shape.columns <= kFewLines || out.empty())
     return unsupported("{} x {} results, expected more than {} rows and columns, or boxes of more than {} columns",
                        shape.rows, shape.columns, kFewLines, kFewLines);
-  // Blocks that run at once read the same columns: a weight comes from memory once.
   for (GroupTile& t : out) {
     const int64_t below = ceil_div(shape.rows, t.swapped ? t.columns : t.rows);
     const int64_t tiles = shape.batch * below * ceil_div(shape.columns, t.swapped ? t.rows : t.columns);
-    if (t.stages == 0 || t.terms > 0 || below < 2 || tiles <= target.multiprocessors) continue;
-    t.raster = ceil_div(below, ceil_div(below, kRaster));
+    if (t.stages == 0 || t.terms > 0) continue;
+    t.raster = raster_of(below, tiles, target);
     if (t.pairs == TilePairs::below) t.raster += t.raster % 2;
   }
   // The best tile in other forms, so that measuring may judge between them.

@@ -25,6 +25,7 @@ void TensorMoves::knobs() {
   if (t_.stages > 1) list_.knob("stages", t_.stages);
   if (t_.swapped) list_.knob("swapped", 1);
   if (t_.staged) list_.knob("staged", 1);
+  if (t_.raster > 0) list_.knob("raster", t_.raster);
 }
 
 void TensorMoves::compute() {

@@ -31,8 +31,7 @@ Result<Scheduled> scheduled(const Kernel& whole, const Kernel& kernel, const Pro
   tile_result(list, product, moves.result_rows(), moves.result_columns(), tile.depth, false);
   moves.stage();
   for (const Stmt* b : product.batch) list.move("parallelize_grid {}", b->iter);
-  list.move("parallelize_grid {}b", product.m->iter);
-  list.move("parallelize_grid {}b", product.n->iter);
+  for (const std::string& s : tiles_in_order(list, product, tile.raster)) list.move("parallelize_grid {}", s);
   moves.share();
   moves.compute();
   if (tile.terms > 0) add_up_parts(list, kernel);

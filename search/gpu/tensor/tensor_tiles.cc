@@ -58,6 +58,8 @@ ir::Status check_tile(const TensorTile& t) {
   if (t.depth % (2 * kSquare) != 0)
     return ir::invalid("a depth of {}, expected a multiple of {}", t.depth, 2 * kSquare);
   LATHE_RETURN_IF_ERROR(check_terms(t, t.stages));
+  if (t.raster < 0 || t.raster > kMostRaster)
+    return ir::invalid("{} tiles below each other, expected at most {}", t.raster, kMostRaster);
   if (t.staged && (t.swapped || t.terms > 0 || t.warp_columns % kStagedColumns != 0))
     return ir::invalid(
         "results of {} columns of a warp are staged, expected a multiple of {}, as they are, of all terms",
