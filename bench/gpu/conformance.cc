@@ -14,6 +14,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "bench/gpu/held_products.h"
 #include "bench/gpu/op_chains.h"
 #include "bench/gpu/products.h"
 #include "ir/core/text_form.h"
@@ -60,7 +61,7 @@ struct Side {
   }
 
   Result<std::vector<uint16_t>> run(const bench::ProductCase& c) {
-    LATHE_ASSIGN(const ir::Kernel naive, ir::parse_kernel(bench::product_text(c)));
+    LATHE_ASSIGN(const ir::Kernel naive, ir::parse_kernel(bench::product_text(c.type, c.turn_a, c.turn_b)));
     LATHE_ASSIGN(const search::Scheduled made, bench::scheduled(c, search::general_kernel(naive)));
     std::vector<uint16_t> a = bench::whole_numbers(c.type, c.m * c.k, 1),
                           b = bench::whole_numbers(c.type, c.n * c.k, 2), y(static_cast<size_t>(c.m * c.n), 0x7fff);
@@ -69,17 +70,44 @@ struct Side {
     return y;
   }
 
+  Result<std::vector<uint16_t>> run(const bench::HeldCase& c) {
+    LATHE_ASSIGN(const ir::Kernel naive, ir::parse_kernel(bench::held_text(c)));
+    LATHE_ASSIGN(const search::Scheduled made, search::tensor_attention(search::general_kernel(naive), c.tile));
+    const int64_t depth = bench::kHeldDepth;
+    std::vector<uint16_t> q = bench::whole_scores(c.type, c.queries * depth, 1),
+                          k = bench::whole_scores(c.type, c.keys * depth, 2),
+                          v = bench::whole_numbers(c.type, c.keys * depth, 3),
+                          y(static_cast<size_t>(c.queries * depth), 0x7fff);
+    void* params[] = {q.data(), k.data(), v.data(), y.data()};
+    LATHE_RETURN_IF_ERROR(run(naive, {{"B", 1}, {"S", c.queries}, {"T", c.keys}}, &made.schedule, params));
+    return y;
+  }
+
+  Result<std::vector<float>> run(const bench::FloatCase& c) {
+    LATHE_ASSIGN(const ir::Kernel naive, ir::parse_kernel(bench::product_text("f32", c.turn_a, c.turn_b)));
+    LATHE_ASSIGN(const search::Scheduled made, search::product_schedule(search::general_kernel(naive), c.tile));
+    std::vector<float> a = whole_floats(c.m * c.k, 1), b = whole_floats(c.n * c.k, 2),
+                       y(static_cast<size_t>(c.m * c.n), -7.5f);
+    void* params[] = {a.data(), b.data(), y.data()};
+    LATHE_RETURN_IF_ERROR(run(naive, {{"M", c.m}, {"N", c.n}, {"K", c.k}}, &made.schedule, params));
+    return y;
+  }
+
   Result<std::vector<float>> run(const bench::RowCase& c) {
     LATHE_ASSIGN(const ir::Kernel naive, ir::parse_kernel(bench::row_text(c)));
-    std::vector<float> x, y(static_cast<size_t>(c.rows), -7.5f);
-    for (const uint16_t bits : bench::whole_numbers("bf16", c.rows * c.columns, 1))
-      x.push_back(std::bit_cast<float>(uint32_t{bits} << 16));
+    std::vector<float> x = whole_floats(c.rows * c.columns, 1), y(static_cast<size_t>(c.rows), -7.5f);
     void* params[] = {x.data(), y.data()};
     LATHE_RETURN_IF_ERROR(run(naive, {{"M", c.rows}, {"N", c.columns}}, nullptr, params));
     return y;
   }
 
  private:
+  static std::vector<float> whole_floats(int64_t count, uint64_t state) {
+    std::vector<float> out;
+    for (const uint16_t bits : bench::whole_numbers("bf16", count, state))
+      out.push_back(std::bit_cast<float>(uint32_t{bits} << 16));
+    return out;
+  }
   ir::Status run(const ir::Kernel& naive, const SymbolValues& dims, const search::Schedule* schedule, void** params) {
     LATHE_ASSIGN(const Stage stage, build_device_stage(naive, dims, schedule, device, *codes, {.compile = true}));
     const auto failed = std::make_shared<ir::Status>();
@@ -234,9 +262,10 @@ int main(int argc, char** argv) {
   comparison.functions();
   for (const bench::RowCase& c : bench::kRowCases) comparison.equal_bytes(c);
   for (const bench::ProductCase& c : bench::kWarpCases) comparison.equal_bytes(c);
-  for (const bench::ProductCase& c : bench::kProductCases) {
-    if (gpu.device->target().sm == bench::kHopper && reference.device->target().sm == bench::kHopper)
-      comparison.equal_bytes(c);
+  for (const bench::FloatCase& c : bench::kFloatCases) comparison.equal_bytes(c);
+  if (gpu.device->target().sm == bench::kHopper && reference.device->target().sm == bench::kHopper) {
+    for (const bench::ProductCase& c : bench::kProductCases) comparison.equal_bytes(c);
+    for (const bench::HeldCase& c : bench::kHeldCases) comparison.equal_bytes(c);
   }
   line["gpu"] = gpu.device->target().name;
   line["emulated"] = gpu.device->driver().emulated;

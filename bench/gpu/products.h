@@ -27,8 +27,11 @@ inline const ProductCase kWarpCases[] = {
     {"warps of asynchronous copies", "bf16", false, false, 72, 136, 264, {}, {64, 64, 32, 32, 32, 3}},
     {"warps of few rows", "f16", false, true, 9, 72, 136, {}, {32, 16, 32, 16, 16, 2, true}},
     {"warps of staged results", "bf16", false, true, 72, 136, 136, {}, {64, 64, 32, 32, 32, 2, false, 0, true}},
+    {"warps of swizzled lines", "bf16", false, true, 72, 136, 264, {}, {64, 64, 32, 32, 32, 3, false, 0, false, true}},
+    {"warps of swizzled panels", "f16", true, false, 72, 136, 203, {}, {128, 32, 64, 64, 16, 1, false, 0, false, true}},
 };
-inline constexpr search::TilePairs kBelow = search::TilePairs::below, kBeside = search::TilePairs::beside;
+inline constexpr search::TilePairs kBelow = search::TilePairs::below, kBeside = search::TilePairs::beside,
+                                   kAlone = search::TilePairs::none;
 // Sizes are no whole tiles. Lines that begin at multiples of 16 bytes are copied in boxes, others by threads.
 inline const ProductCase kProductCases[] = {
     {"wgmma", "bf16", false, true, 130, 70, 203, {128, 64, 64}},
@@ -45,11 +48,51 @@ inline const ProductCase kProductCases[] = {
     {"clusters of rows", "f16", true, false, 264, 392, 328, {192, 128, 128, 4, 0, true, false, true, kBeside}},
     {"clusters that go on", "bf16", true, true, 840, 680, 72, {64, 64, 64, 4, 8, true, true, false, kBelow}},
     {"clusters whose threads copy", "bf16", false, true, 130, 70, 203, {128, 64, 64, 4, 0, true, true, false, kBeside}},
+    {"swapped groups", "bf16", false, true, 24, 264, 328, {128, 24, 24, 4, 0, true, false, false, kAlone, true}},
+    {"swapped groups of turned factors",
+     "f16",
+     true,
+     false,
+     72,
+     136,
+     136,
+     {64, 64, 64, 4, 0, true, true, false, kAlone, true}},
+    {"lines of 64 bytes", "bf16", false, false, 136, 200, 328, {128, 96, 96, 4, 0, true}},
+    {"lines of 64 bytes that threads copy", "f16", false, false, 70, 66, 203, {64, 32, 32}},
+    {"lines of 64 bytes of clusters",
+     "bf16",
+     false,
+     false,
+     136,
+     200,
+     328,
+     {64, 160, 160, 4, 0, true, false, false, kBelow}},
+    {"lines of 32 bytes", "bf16", false, false, 136, 104, 328, {64, 48, 48, 4, 0, true}},
+    {"lines of 32 bytes of swapped groups",
+     "f16",
+     true,
+     true,
+     24,
+     136,
+     136,
+     {64, 16, 16, 4, 0, true, false, false, kAlone, true}},
 };
 
 inline ir::Result<search::Scheduled> scheduled(const ProductCase& c, const search::GeneralKernel& general) {
   return c.warps.rows > 0 ? search::tensor_schedule(general, c.warps) : search::hopper_schedule(general, c.tile);
 }
+
+// Products of f32 by asynchronous copies: of 4 bytes each where neighbours are terms, of 16 where they are not.
+struct FloatCase {
+  const char* name;
+  bool turn_a, turn_b;
+  int64_t m, n, k;
+  search::ProductTile tile;
+};
+inline const FloatCase kFloatCases[] = {
+    {"copies of 4 bytes", false, true, 70, 66, 203, {64, 64, 16, 8, 8}},
+    {"copies of 16 bytes", true, false, 72, 136, 203, {64, 64, 16, 8, 8}},
+};
 
 // One value a row: shuffles, and shared memory where a row has more threads than a warp.
 struct RowCase {
@@ -65,14 +108,17 @@ inline std::string row_text(const RowCase& c) {
          c.update + " s[m, n]\n    d[m] = a[m]\n";
 }
 
-inline std::string product_text(const ProductCase& c) {
-  const std::string type = c.type, a = c.turn_a ? "[K, M]" : "[M, K]", b = c.turn_b ? "[N, K]" : "[K, N]",
-                    at = c.turn_a ? "[k, m]" : "[m, k]", bt = c.turn_b ? "[n, k]" : "[k, n]";
+inline std::string product_text(const std::string& type, bool turn_a, bool turn_b) {
+  const std::string a = turn_a ? "[K, M]" : "[M, K]", b = turn_b ? "[N, K]" : "[K, N]",
+                    at = turn_a ? "[k, m]" : "[m, k]", bt = turn_b ? "[n, k]" : "[k, n]";
+  const auto cast = [&](const std::string& to, const std::string& value) {
+    return type == "f32" ? value : to + "(" + value + ")";
+  };
   return "kernel product(a: " + type + a + " in, b: " + type + b + " in, y: " + type +
          "[M, N] out) family matmul where M in 0..5000, N in 0..5000, K in 0..5000\n"
          "  c: f32[M, N] heap\n  for m < M [m]:\n    for n < N [n]:\n      c[m, n] = 0.0\n      for k < K [k]:\n"
-         "        c[m, n] += f32(a" +
-         at + ") * f32(b" + bt + ")\n      y[m, n] = " + type + "(c[m, n])\n";
+         "        c[m, n] += " +
+         cast("f32", "a" + at) + " * " + cast("f32", "b" + bt) + "\n      y[m, n] = " + cast(type, "c[m, n]") + "\n";
 }
 
 // Elements of the type, from -2 to 2.

@@ -9,6 +9,7 @@
 //                layout or padding; no stride 0 where an output is longer than 1); reg buffers have constant sizes
 //   layout       every dimension once: whole, or above and inside one tile >= 1
 //   padding      one amount >= 0 per dimension
+//   swizzle      32, 64 or 128 bytes, of a shared buffer of whole lines of so many, eight by eight
 //   values       only of integers that are read as the caller gives them; both ends are affine in symbols; or of
 //                integers of a temporary, which numbers between two numbers are assigned to
 //   scopes       an extent of type i64; at most 64 deep; @vector: at most 1024; @tensor, and only it, names an
@@ -39,6 +40,7 @@
 #include "ir/core/layout_steps.h"
 #include "ir/core/made_sums.h"
 #include "ir/core/names.h"
+#include "ir/core/swizzle.h"
 #include "ir/core/text_form.h"
 
 namespace lathe::ir {
@@ -130,6 +132,7 @@ class Verifier {
       if (b.dims.size() > kMaxRank) return invalid("sizes: {} has more than {} dimensions", b.name, kMaxRank);
       LATHE_RETURN_IF_ERROR(check_sizes(b).with_context("buffer " + b.name));
       LATHE_RETURN_IF_ERROR(check_layout(b));
+      LATHE_RETURN_IF_ERROR(check_swizzle(b));
       LATHE_RETURN_IF_ERROR(check_made(b));
       LATHE_RETURN_IF_ERROR(ExprChecker(kernel_, scopes_, &ranges_).check_values(b));
     }

@@ -49,6 +49,7 @@ struct Buffer {
   // Parameters only: elements per step of each dim (0 = broadcast); empty: compact. Those of a packed constant say how
   // the caller gives it.
   std::vector<Expr> strides;
+  int swizzle = 0;      // shared only: bytes of the lines in which pieces of 16 change places (swizzle.h); 0: none do
   bool stream = false;  // out only, nothing reads it: stores may go past the caches
   bool kept = false;    // out only (text: keep): it comes with contents, which cells that are not written keep
   // constant only: its elements are made of the caller's, which are of the type `given`, when it is packed. `made` has

@@ -5,6 +5,7 @@
 
 #include "ir/core/expr_parser.h"
 #include "ir/core/names.h"
+#include "ir/core/swizzle.h"
 #include "ir/core/text_form.h"
 
 namespace lathe::ir {
@@ -138,6 +139,11 @@ class KernelParser {
         b.padding.push_back(pad);
       } while (in_.accept(","));
       LATHE_RETURN_IF_ERROR(in_.expect("]"));
+    }
+    if (in_.accept("swizzle")) {
+      LATHE_ASSIGN(const int64_t bytes, in_.expect_integer("32, 64 or 128"));
+      if (!is_swizzle(bytes)) return in_.expected("32, 64 or 128 before this");
+      b.swizzle = static_cast<int>(bytes);
     }
     if (in_.accept("strides")) {
       LATHE_RETURN_IF_ERROR(in_.expect("["));

@@ -136,6 +136,7 @@ void print_buffer(std::string& out, const Buffer& b) {
     out += "]";
   }
   if (!b.padding.empty()) out += fmt::format(" pad [{}]", fmt::join(b.padding, ", "));
+  if (b.swizzle != 0) out += fmt::format(" swizzle {}", b.swizzle);
   if (!b.strides.empty()) {
     out += " strides [";
     print_list(out, b.strides);

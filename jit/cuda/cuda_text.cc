@@ -9,6 +9,7 @@
 #include "ir/core/names.h"
 #include "jit/cuda/filling_loops.h"
 #include "jit/cuda/integer_text.h"
+#include "jit/cuda/swizzle_text.h"
 #include "jit/cuda/type_text.h"
 
 namespace lathe::jit {
@@ -25,6 +26,7 @@ class Writer {
   std::string run(const std::string& kernel, int blocks) {
     for (const int columns : group_columns_) line("#define LT_WGMMA_{}", columns);
     line("#include \"{}\"", kPreludeName);
+    out_ += swizzle_functions(p_);
     line("struct lt_args {{");
     for (const DeviceParam& q : p_.params) line("  {}{}* {};", q.written ? "" : "const ", type_of(q), q.name);
     for (const std::string& e : p_.sizes) line("  lt_int {};", e);
@@ -92,11 +94,7 @@ class Writer {
   std::string place(const DevicePlace& at, const std::string& further = {}) const {
     if (is_local(at))
       return fmt::format("{}[{}{}]", p_.locals[static_cast<size_t>(at.index)].name, integer(at.offset), further);
-    if (is_shared(at)) {
-      const DeviceShared& s = p_.shared[static_cast<size_t>(at.index)];
-      return fmt::format(fmt::runtime(s.swizzled ? "{} + lt_swizzled({}{})" : "{} + {}{}"), s.name, integer(at.offset),
-                         further);
-    }
+    if (is_shared(at)) return place_in(p_.shared[static_cast<size_t>(at.index)], integer(at.offset) + further);
     return fmt::format("a.{} + {}{}", p_.params[static_cast<size_t>(at.index)].name, integer(at.offset), further);
   }
   int bytes_of(const DevicePlace& at) const { return dtype_bytes(p_.params[static_cast<size_t>(at.index)].type); }
@@ -322,7 +320,7 @@ class Writer {
     body(list);
   }
 
-  // Sums lie together; a tile is named by its first line, as if it were not swizzled.
+  // Sums lie together.
   void group(const DeviceStmt& s) {
     const DevicePlace& c = s.places[0];
     std::string all =
@@ -334,9 +332,7 @@ class Writer {
       const DevicePlace& at = s.places[i + 1 + held];
       const DeviceTile& t = s.tiles[i];
       across.push_back(t.across ? "1" : "0");
-      const DeviceShared& in = p_.shared[static_cast<size_t>(at.index)];
-      const int bytes = dtype_bytes(in.type);
-      all += fmt::format(", lt_tile({} + {}, {}, {})", in.name, integer(at.offset), t.lines * bytes, t.panels * bytes);
+      all += ", " + tile_in(p_.shared[static_cast<size_t>(at.index)], integer(at.offset), t);
     }
     line("lt_{}_{}<{}>({});", warp_op(s.warp).name, s.columns, fmt::join(across, ", "), all);
   }

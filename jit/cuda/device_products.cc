@@ -133,7 +133,7 @@ class Checker {
   Status touch(const DeviceStmt& s, State& state) const {
     const bool stores = s.kind == Kind::store || s.kind == Kind::copy;
     for (const DevicePlace& at : s.places) {
-      if (at.space == Space::shared && stores && p_.shared[static_cast<size_t>(at.index)].swizzled)
+      if (at.space == Space::shared && stores && p_.shared[static_cast<size_t>(at.index)].swizzle != 0)
         state.stored.insert(at.index);
       if (at.space != Space::local) continue;
       if (state.on_their_way(at.index))
@@ -190,21 +190,22 @@ Status check_group_form(const DeviceProgram& p, const DeviceStmt& s) {
 }
 
 Status check_group_tile(const DeviceProgram& p, const DeviceStmt& s, size_t tile, const ir::Ranges& ranges) {
-  constexpr int kRows = 64, kTerms = 16, kLine = kSwizzledLine / 2, kLines = 8;
+  constexpr int kRows = 64, kTerms = 16;
   const WarpOpRow& row = warp_op(s.warp);
   const DevicePlace& at = s.places[1 + row.held() + tile];
   const DeviceTile& t = s.tiles[tile];
-  const std::string& name = p.shared[static_cast<size_t>(at.index)].name;
+  const DeviceShared& in = p.shared[static_cast<size_t>(at.index)];
+  const int64_t line = in.line(), group = line * ir::kSwizzledLines;
   // Lines begin where the hardware counts them from: at each eighth one, and terms in it by 16.
-  const ir::Expr in_lines = ir::simplify(ir::mod(at.offset, ir::Expr(kLine * kLines)), ranges);
+  const ir::Expr in_lines = ir::simplify(ir::mod(at.offset, ir::Expr(group)), ranges);
   const bool begins =
       t.across ? ir::is_const_int(in_lines, 0)
-               : ir::proves_divisible(at.offset, kTerms, ranges) && ir::interval(in_lines, ranges).hi <= kLine - kTerms;
-  if (!begins || t.lines < kLine * kLines || t.lines % (kLine * kLines) != 0 || t.panels % (kLine * kLines) != 0)
-    return invalid("warp: {}[{}] is not where lines of a tile begin", name, print(at.offset));
+               : ir::proves_divisible(at.offset, kTerms, ranges) && ir::interval(in_lines, ranges).hi <= line - kTerms;
+  if (!begins || t.lines < group || t.lines % group != 0 || t.panels % group != 0)
+    return invalid("warp: {}[{}] is not where lines of a tile begin", in.name, print(at.offset));
   const int64_t lines = tile == 0 && row.held() == 0 ? kRows : s.columns;
-  if (t.across ? (lines > kLine && t.panels <= 0) : t.panels != 0)
-    return invalid("warp: {} of {} has panels of {}", name, row.name, t.panels);
+  if (t.across ? (lines > line && t.panels <= 0) : t.panels != 0)
+    return invalid("warp: {} of {} has panels of {}", in.name, row.name, t.panels);
   return {};
 }
 

@@ -65,7 +65,8 @@ class Printer {
     for (const DeviceLocal& l : p_.locals)
       out_ += fmt::format("  local {}{}[{}]\n", type_prefix(l.type), l.name, l.count);
     for (const DeviceShared& s : p_.shared)
-      out_ += fmt::format("  shared {}{}[{}]{}\n", type_prefix(s.type), s.name, s.count, s.swizzled ? " swizzled" : "");
+      out_ += fmt::format("  shared {}{}[{}]{}\n", type_prefix(s.type), s.name, s.count,
+                          s.swizzle != 0 ? fmt::format(" swizzle {}", s.swizzle) : "");
     for (const DeviceMap& m : p_.maps) {
       out_ += fmt::format("  map {} of {} [", m.name, p_.params[static_cast<size_t>(m.param)].name);
       for (size_t d = 0; d < m.sizes.size(); ++d)
@@ -283,7 +284,7 @@ int dynamic_shared(const DeviceProgram& program) {
   bool swizzled = false;
   for (const DeviceShared& s : program.shared) {
     bytes = (bytes + s.alignment() - 1) / s.alignment() * s.alignment() + s.bytes();
-    swizzled = swizzled || s.swizzled;
+    swizzled = swizzled || s.swizzle != 0;
   }
   for (const DeviceRing& r : program.rings) bytes += int64_t{r.places} * kRingBytes;
   return bytes <= kStaticShared && !swizzled ? 0 : static_cast<int>(bytes);

@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "ir/base/status.h"
-#include "ir/core/expr.h"
+#include "ir/core/swizzle.h"
 
 namespace lathe::jit {
 
@@ -91,17 +91,16 @@ struct DeviceLocal {
   int64_t registers() const { return (count * std::max(ir::dtype_bytes(type), 2) + 3) / 4; }
 };
 
-// Memory of a block, aligned to 16 bytes; where it is swizzled to kSwizzled. Offsets in it are as if it were not
-// swizzled: the address of one is lt_swizzled of it (both preludes), which exchanges the pieces of 16 bytes in each
-// line of 128, differently in eight lines that follow each other.
-inline constexpr int kSwizzled = 1024, kSwizzledLine = 128;
+// Memory of a block, aligned to 16 bytes; where it is swizzled, to eight of its lines (ir/core/swizzle.h). Offsets in it
+// are as if it were not: where they lie, the text says (swizzle_text.h).
 struct DeviceShared {
   std::string name;  // s0
   int64_t count = 1;
   ir::DType type = ir::DType::f32;  // bf16, f16: a load widens, a store rounds. i32, i64
-  bool swizzled = false;            // a group of warps computes with it
+  int swizzle = 0;                  // bytes of the lines in which its pieces of 16 change places; 0: none do
   int ring = -1;                    // that says when boxes have arrived in its places; -1: none are copied to it
-  int64_t alignment() const { return swizzled ? kSwizzled : 16; }
+  int64_t line() const { return swizzle / dtype_bytes(type); }  // elements
+  int64_t alignment() const { return swizzle > 0 ? ir::kSwizzledLines * swizzle : ir::kPieceBytes; }
   int64_t bytes() const { return (count * dtype_bytes(type) + alignment() - 1) / alignment() * alignment(); }
 };
 
@@ -139,8 +138,8 @@ struct DeviceRoles {
   int filler_registers = 0, reader_registers = 0;
 };
 
-// How a factor of a group of warps lies in swizzled memory, in lines of 64 elements of 2 bytes: neighbours are terms,
-// or, across, rows of a (columns of b). `lines` is from one to the 8th line after it, `panels` to the next 64 rows or
+// How a factor of a group of warps lies in swizzled memory, in lines of elements of 2 bytes: neighbours are terms, or,
+// across, rows of a (columns of b). `lines` is from one to the 8th line after it, `panels` to the next line of rows or
 // columns where these are neighbours.
 struct DeviceTile {
   bool across = false;
@@ -271,7 +270,7 @@ std::string print(const DeviceProgram& program);
 //            condition or the length of a loop depends on the thread; a barrier of a warp, all threads of that. Nor may
 //            two threads touch an element of shared memory, one of them storing it, with no barrier in between
 //            (device_waits.h)
-//   rings    boxes are whole lines of 128 bytes and fill swizzled memory of the ring; a place is filled when what was
+//   rings    boxes are whole lines of swizzled memory of the ring, and fill it; a place is filled when what was
 //            done with it before is done, and is read when it is full, for the right time (device_rings.cc)
 //   roles    whole groups of four warps each; registers by 8, 24..256, of which there are no more than at the start,
 //            and more for readers; all threads come there, nothing follows, and nothing inside waits for all threads

@@ -261,7 +261,7 @@ class Verifier {
       if (at.space != Space::shared || type_of(at) != row.type)
         return invalid("warp: {} is no operand {} of {}", name_of(at), i + 1, row.name);
       const DeviceShared& in = p_.shared[static_cast<size_t>(at.index)];
-      if (!in.swizzled) return invalid("warp: {}, a factor of {}, is not swizzled", in.name, row.name);
+      if (in.swizzle == 0) return invalid("warp: {}, a factor of {}, is not swizzled", in.name, row.name);
       if (!stored_shared_[static_cast<size_t>(at.index)])
         return invalid("shared: {} is loaded before anything is stored to it", in.name);
       LATHE_RETURN_IF_ERROR(check_group_tile(p_, s, i, copies_));

@@ -29,7 +29,7 @@ int warp_of(int who) { return who >= 0 ? who / kWarpThreads : (kOfFirstWarp - wh
 bool is_of_warp(int who) { return who >= 0 || who <= kOfFirstWarp; }
 constexpr int64_t kMostTurns = 256;  // of a loop that are gone through one by one
 constexpr int64_t kLeastTurns = 3;
-constexpr int64_t kLine = kSwizzledLine / 2;  // elements
+constexpr int64_t kLine = 64;  // elements that products read or not
 
 // Who has touched an element since the last barrier.
 struct Touch {
@@ -402,17 +402,18 @@ class Checker {
 
   // All threads of a group read its factors, until it has been waited for.
   Status group(const DeviceStmt& s, const Mask& mask, State& state) const {
-    constexpr int64_t kRows = 64, kTerms = 16, kLines = 8;
+    constexpr int64_t kRows = 64, kTerms = 16, kLines = ir::kSwizzledLines;
     const size_t held = warp_op(s.warp).held();
     for (size_t i = 1 + held; i < s.places.size(); ++i) {
       const DeviceTile& t = s.tiles[i - 1 - held];
       const auto shared = static_cast<size_t>(s.places[i].index);
       const std::string& name = p_.shared[shared].name;
+      const int64_t length = p_.shared[shared].line();
       const ThreadValues offset = names_.of(s.places[i].offset);
       const int64_t lines = i == 1 && held == 0 ? kRows : s.columns;
       const auto element_of = [&](int64_t line, int64_t term) {
-        return t.across ? line / kLine * t.panels + line % kLine + term / kLines * t.lines + term % kLines * kLine
-                        : line / kLines * t.lines + line % kLines * kLine + term;
+        return t.across ? line / length * t.panels + line % length + term / kLines * t.lines + term % kLines * length
+                        : line / kLines * t.lines + line % kLines * length + term;
       };
       const int64_t size = element_of(lines - 1, kTerms - 1) + 1;
       std::set<size_t> begun;

@@ -35,7 +35,7 @@ static Status check_rings_and_maps(const DeviceProgram& p) {
   }
   for (const DeviceShared& s : p.shared) {
     if (s.ring >= 0 &&
-        (static_cast<size_t>(s.ring) >= p.rings.size() || !s.swizzled ||
+        (static_cast<size_t>(s.ring) >= p.rings.size() || s.swizzle == 0 ||
          p.rings[static_cast<size_t>(s.ring)].read >= 0 || s.count % p.rings[static_cast<size_t>(s.ring)].places != 0))
       return invalid("rings: {} is not the swizzled places of a ring", s.name);
   }
@@ -49,9 +49,8 @@ static Status check_rings_and_maps(const DeviceProgram& p) {
     for (const int b : m.box) {
       if (b < 1 || b > kMostBox) return invalid("rings: {} has boxes of {}, expected 1..{}", m.name, b, kMostBox);
     }
-    if (2 * m.box[0] != kSwizzledLine)
-      return invalid("rings: {} has boxes of {} neighbours, expected {} bytes of them", m.name, m.box[0],
-                     kSwizzledLine);
+    if (!ir::is_swizzle(2 * m.box[0]))
+      return invalid("rings: {} has boxes of {} neighbours, expected 32, 64 or 128 bytes of them", m.name, m.box[0]);
     for (const std::vector<ir::Expr>* all : {&m.sizes, &m.strides}) {
       if (!std::all_of(all->begin(), all->end(), known)) return invalid("rings: sizes of {} are not known", m.name);
     }
@@ -64,9 +63,10 @@ Status check_shared(const DeviceProgram& p) {
   for (const DeviceRing& r : p.rings) bytes += int64_t{std::min(r.places, kMostStages)} * kRingBytes;
   for (const DeviceShared& s : p.shared) {
     if (s.count < 1) return invalid("shared: {} has {} elements", s.name, s.count);
-    if (s.swizzled && (dtype_bytes(s.type) != 2 || 2 * s.count % kSwizzled != 0))
-      return invalid("shared: {} is swizzled, expected whole tiles of {} bytes of elements of 2", s.name, kSwizzled);
-    bytes += DeviceShared{s.name, std::min<int64_t>(s.count, kMostShared), s.type, s.swizzled}.bytes();
+    if (s.swizzle != 0 && (!ir::is_swizzle(s.swizzle) || s.count % (ir::kSwizzledLines * s.line()) != 0))
+      return invalid("shared: {} is swizzled by {}, expected 32, 64 or 128 bytes, and groups of {} such lines", s.name,
+                     s.swizzle, ir::kSwizzledLines);
+    bytes += DeviceShared{s.name, std::min<int64_t>(s.count, kMostShared), s.type, s.swizzle}.bytes();
   }
   if (bytes > kMostShared) return invalid("shared: {} bytes, expected at most {}", bytes, kMostShared);
   return check_rings_and_maps(p);
@@ -89,9 +89,12 @@ Status check_ring_statement(const DeviceProgram& p, const DeviceStmt& s) {
   if (to.ring != s.ring || to.type != p.params[static_cast<size_t>(m.param)].type)
     return invalid("rings: {} is no place of {} for a box of {}", to.name, p.rings[static_cast<size_t>(s.ring)].name,
                    m.name);
-  if (!ir::proves_divisible(s.places[0].offset, kSwizzled / 2, {}))
+  if (2 * m.box[0] != to.swizzle)
+    return invalid("rings: a box of {} neighbours goes to {}, expected lines of {} bytes", m.box[0], to.name,
+                   to.swizzle);
+  if (!ir::proves_divisible(s.places[0].offset, to.alignment() / 2, {}))
     return invalid("rings: a box at {}[{}], and nothing says that it begins at a multiple of {} bytes", to.name,
-                   print(s.places[0].offset), kSwizzled);
+                   print(s.places[0].offset), to.alignment());
   return {};
 }
 

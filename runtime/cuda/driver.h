@@ -28,8 +28,10 @@ inline constexpr std::array<int, 10> kBreaks = {214, 700, 702, 709, 714, 715, 71
 inline constexpr int kMemoryGranularity = 0;       // CU_MEM_ALLOC_GRANULARITY_MINIMUM
 inline constexpr int kCaptureThread = 1;           // CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
 inline constexpr unsigned kNonBlockingStream = 1;  // CU_STREAM_NON_BLOCKING
-// CU_TENSOR_MAP_DATA_TYPE_UINT16, _INTERLEAVE_NONE, _SWIZZLE_128B, _L2_PROMOTION_L2_256B, _FLOAT_OOB_FILL_NONE
-inline constexpr int kMapOfShorts = 1, kMapNoInterleave = 0, kMapSwizzledLines = 3, kMapPromoted = 3, kMapZeros = 0;
+// CU_TENSOR_MAP_DATA_TYPE_UINT16, _INTERLEAVE_NONE, _L2_PROMOTION_L2_256B, _FLOAT_OOB_FILL_NONE
+inline constexpr int kMapOfShorts = 1, kMapNoInterleave = 0, kMapPromoted = 3, kMapZeros = 0;
+// CU_TENSOR_MAP_SWIZZLE_32B, _64B, _128B
+constexpr int map_swizzle(int64_t bytes) { return bytes == 32 ? 1 : bytes == 64 ? 2 : 3; }
 // CUmemAllocationProp and CUmemAccessDesc, as they ask for memory of a device: field for field.
 struct MemoryKind {
   int type = 1;  // CU_MEM_ALLOCATION_TYPE_PINNED

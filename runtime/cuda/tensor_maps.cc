@@ -12,8 +12,9 @@ namespace lathe::runtime {
 using ir::Result;
 using ir::SymbolValues;
 
+static constexpr int kBytes = 2;  // of an element
+
 Result<std::vector<BoundMap>> bind_maps(const std::vector<jit::DeviceMap>& maps, const std::vector<int64_t>& sizes) {
-  constexpr uint64_t kBytes = 2;
   SymbolValues symbols;
   for (size_t i = 0; i < sizes.size(); ++i) symbols.emplace_back(fmt::format("e{}", i), sizes[i]);
   if (maps.size() > kMostMaps) return ir::unsupported("a launch with {} maps", maps.size());
@@ -45,10 +46,10 @@ void put_maps(EncodeMap encode, const std::vector<BoundMap>& maps, const uint64_
     const auto words = [](const std::vector<uint64_t>& v) {
       return reinterpret_cast<const unsigned long long*>(v.data());
     };
-    const int error =
-        encode(args + n, cuda::kMapOfShorts, static_cast<unsigned>(m.sizes.size()),
-               reinterpret_cast<void*>(addresses[m.param]), words(m.sizes), words(m.strides), m.box.data(), kSteps,
-               cuda::kMapNoInterleave, cuda::kMapSwizzledLines, cuda::kMapPromoted, cuda::kMapZeros);
+    const int error = encode(args + n, cuda::kMapOfShorts, static_cast<unsigned>(m.sizes.size()),
+                             reinterpret_cast<void*>(addresses[m.param]), words(m.sizes), words(m.strides),
+                             m.box.data(), kSteps, cuda::kMapNoInterleave,
+                             cuda::map_swizzle(kBytes * int64_t{m.box[0]}), cuda::kMapPromoted, cuda::kMapZeros);
     if (error != 0) mapped = 0;  // it begins or steps at no multiple of 16 bytes, or has no elements: threads copy
     n += kMapWords;
   }

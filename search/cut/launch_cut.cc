@@ -127,6 +127,7 @@ class LaunchCutter {
     b.place = from.place == Place::constant ? Place::in : from.place;
     b.layout = from.layout;
     b.padding = from.padding;
+    b.swizzle = from.swizzle;
     if (from.values.lo) b.values.lo = rename(from.values.lo);
     if (from.values.hi) b.values.hi = rename(from.values.hi);
     for (const Expr& d : from.dims) b.dims.push_back(rename(d));

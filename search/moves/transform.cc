@@ -8,6 +8,7 @@
 #include "ir/analysis/intrinsics.h"
 #include "ir/analysis/verifier.h"
 #include "ir/base/inline_vector.h"
+#include "ir/core/swizzle.h"
 #include "search/moves/transform_util.h"
 
 namespace lathe::search {
@@ -140,6 +141,16 @@ static Status check_streams(const std::vector<std::string>& streamed, const Kern
   return {};
 }
 
+// Buffers swizzled before the move still have whole lines.
+static Status check_swizzles(const std::vector<std::string>& swizzled, const Kernel& kernel) {
+  for (const std::string& name : swizzled) {
+    const Buffer* b = kernel.find_buffer(name);
+    if (b != nullptr && !check_swizzle(*b).ok())
+      return unsupported("swizzled `{}` would no longer have whole groups of lines of {} bytes", name, b->swizzle);
+  }
+  return {};
+}
+
 static thread_local uint64_t t_moves = 0;
 uint64_t moves_applied() { return t_moves; }
 
@@ -149,9 +160,10 @@ static Status apply_to(TransformResult& result, const Move& move, const Transfor
   if (!row) return invalid("expected the name of a move, got `{}`", move.name);
   const Status shape = check_shape(*row, move);
   if (!shape.ok()) return shape.with_context(fmt::format("{}, as in `{} {}`", to_text(move), row->name, row->args));
-  std::vector<std::string> streamed;
+  std::vector<std::string> streamed, swizzled;
   for (const Buffer& b : result.kernel.buffers) {
     if (b.stream) streamed.push_back(b.name);
+    if (b.swizzle != 0) swizzled.push_back(b.name);
   }
   const Status rewritten = row->apply(result, move, params);
   if (!rewritten.ok()) return rewritten.with_context(to_text(move));
@@ -159,6 +171,8 @@ static Status apply_to(TransformResult& result, const Move& move, const Transfor
   if (!tiles.ok()) return tiles.with_context(to_text(move));
   const Status streams = check_streams(streamed, result.kernel);
   if (!streams.ok()) return streams.with_context(to_text(move));
+  const Status swizzles = check_swizzles(swizzled, result.kernel);
+  if (!swizzles.ok()) return swizzles.with_context(to_text(move));
   const Status verified = params.verify ? verify(result.kernel) : Status();
   if (!verified.ok()) return internal_error("{}: the result does not verify: {}", to_text(move), verified.message());
   return {};

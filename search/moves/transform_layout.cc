@@ -1,7 +1,9 @@
 // Moves that change how a buffer lies in memory and nothing else: tile_buffer, swap_dims,
-// increment_padding, repeat_padding, vectorize_buffer, space_dim. Indices stay logical, so these have no legality
-// rule; what is refused has the wrong shape.
+// increment_padding, repeat_padding, vectorize_buffer, space_dim, swizzle_buffer. Indices stay logical, so all but the
+// last have no legality rule; what is refused has the wrong shape.
 #include "ir/core/layout_steps.h"
+#include "ir/core/swizzle.h"
+#include "search/moves/legality.h"
 #include "search/moves/transform_rows.h"
 #include "search/moves/transform_util.h"
 
@@ -189,6 +191,28 @@ std::vector<Move> propose_space_dim(const Kernel& kernel) {
       for (const int64_t more : {0, 8})
         out.push_back({"space_dim", {name, std::to_string(d), std::to_string(elements_inside(b, d) + more)}, {}, {}});
     }
+  }
+  return out;
+}
+
+//   t[64, 64] shared  ->  t[64, 64] shared swizzle 128: what lies below each other is in different banks
+Status apply_swizzle_buffer(TransformResult& result, const Move& move, const TransformParams& params) {
+  const Legality legality("swizzle_buffer", params);
+  Buffer* b = result.kernel.find_buffer(move.args[0]);
+  if (b == nullptr || b->place != Place::shared) return invalid("expected a shared buffer, got `{}`", move.args[0]);
+  if (b->swizzle != 0) return invalid("expected a buffer that is not swizzled yet, got `{}`", b->name);
+  LATHE_ASSIGN(const int64_t bytes, int_arg(move.args[1], "bytes of a line", 32, 128));
+  LATHE_RETURN_IF_ERROR(legality.require(0, has_whole_lines(*b, bytes)));
+  LATHE_RETURN_IF_ERROR(legality.require(1, has_whole_groups(*b, bytes)));
+  b->swizzle = static_cast<int>(bytes);
+  return {};
+}
+
+std::vector<Move> propose_swizzle_buffer(const Kernel& kernel) {
+  std::vector<Move> out;
+  for (const Buffer& b : kernel.buffers) {
+    if (b.place != Place::shared || b.swizzle != 0) continue;
+    for (const char* bytes : {"32", "64", "128"}) out.push_back({"swizzle_buffer", {b.name, bytes}, {}, {}});
   }
   return out;
 }

@@ -88,6 +88,7 @@ static Status contract(TransformResult& result, const Move& move, const Transfor
   buffer->place = place;
   buffer->layout.clear();
   buffer->padding.clear();
+  buffer->swizzle = 0;
   return {};
 }
 

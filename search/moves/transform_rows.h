@@ -31,6 +31,7 @@ LATHE_MOVE_ROW(swap_dims);
 LATHE_MOVE_ROW(increment_padding);
 LATHE_MOVE_ROW(vectorize_buffer);
 LATHE_MOVE_ROW(space_dim);
+LATHE_MOVE_ROW(swizzle_buffer);
 LATHE_MOVE_ROW(move_to_stack);
 LATHE_MOVE_ROW(move_to_register);
 LATHE_MOVE_ROW(split_reduction);

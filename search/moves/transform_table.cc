@@ -25,8 +25,7 @@ const std::vector<Transform>& transforms() {
       {.name = "widen_scope",
        .args = "scope outer [multiple=size] as begin,end",
        .picture = "for i < N: for j < E(i): t[i, j] = e  ->  for i < N: for j < E(N - 1): t[i, j] = e\n"
-                  "for i < N: for j < E(i): o += t[i, j] * v  ->  for i < N: for z < E(N - 1) - E(i): t[i, E(i) + z] = "
-                  "0;\n"
+                  "for i < N: for j < E(i): o += t * v  ->  for i < N: for z < E(N - 1) - E(i): t[i, E(i) + z] = 0;\n"
                   "  for j < E(N - 1): o += t[i, j] * v   (with multiple=T: for j < T*ceildiv(E(N - 1), T))",
        .numeric = kReassociate,
        .preconditions =
@@ -191,8 +190,7 @@ const std::vector<Transform>& transforms() {
        .propose = propose_reuse_buffers},
       {.name = "split_buffer",
        .args = "buffer scope as name",
-       .picture = "for a < 8: t[a] = e; for b < 4: t[b + 8] = g  ->  for a < 8: t[a] = e; for b < 4: u[b + 8] = g   "
-                  "(scope b)",
+       .picture = "for a < 8: t[a] = e; for b < 4: t[b + 8] = g  ->  for a < 8: t[a] = e; for b < 4: u[b + 8] = g  (b)",
        .numeric = kExact,
        .preconditions =
            {"no index inside the scope may meet one elsewhere, whatever the iterations, unless the life of "
@@ -235,6 +233,14 @@ const std::vector<Transform>& transforms() {
        .numeric = kExact,
        .apply = apply_space_dim,
        .propose = propose_space_dim},
+      {.name = "swizzle_buffer",
+       .args = "buffer 32|64|128",
+       .picture = "t[64, 64] shared  ->  t[64, 64] shared swizzle 128",
+       .numeric = kExact,
+       .preconditions = {"rows must be whole lines of so many bytes", "lines must be eight, or a multiple"},
+       .apply = apply_swizzle_buffer,
+       .propose = propose_swizzle_buffer,
+       .where = Where::gpu},
       {.name = "move_to_stack",
        .args = "buffer scope",
        .picture = "t[N] heap; for s: t[s] = e; f(t[s])  ->  t[] stack; for s: t[] = e; f(t[])",
@@ -293,8 +299,7 @@ const std::vector<Transform>& transforms() {
       {.name = "split_softmax",
        .args = "maximum sum weighted size as part",
        .picture =
-           "for n: m fmax= s(n); for n2: s = exp(s - m), a += s; for c: o = 0; for n3: o += s * v(n3, c); y = o "
-           "/ a  ->\n"
+           "for n: m fmax= s(n); for n2: s = exp(s - m), a += s; for c: o = 0; for n3: o += s * v; y = o / a  ->\n"
            "  for p: for n < P: m fmax= s(n); for n2 < P: s = exp(s - m), a += s; for c: for n3 < P: o += s * v;\n"
            "    m_part[p] = m; a_part[p] = a; o_part[p, c] = o\n"
            "  for q: m_all fmax= m_part[q]; for r: w[r] = exp(m_part[r] - m_all), a_all += a_part[r] * w[r];\n"
@@ -306,8 +311,7 @@ const std::vector<Transform>& transforms() {
        .propose = propose_split_softmax},
       {.name = "online_softmax",
        .args = "maximum sum weighted size [parts=size] as block",
-       .picture = "for n: m fmax= s(n); for n2: s = exp(s - m), a += s; for c: o = 0; for n3: o += s * v(n3, c); y = o "
-                  "/ a  ->\n"
+       .picture = "for n: m fmax= s(n); for n2: s = exp(s - m), a += s; for c: o = 0; for n3: o += s*v; y = o / a  ->\n"
                   "  for b: m_old = m; for n < B: m fmax= s(n); w = exp(m_old - m); a_run *= w; for c: o_run[c] *= w;\n"
                   "    for n2 < B: s = exp(s - m), a_run += s; for c: for n3 < B: o_run[c] += s * v\n"
                   "  a += a_run; for c: o += o_run[c]; y = o / a",

@@ -358,5 +358,31 @@ TEST(BlockCode, RefusesWhatThreadsCannotDivide) {
             "r0[4*i3 + 4] does not belong to thread i3 alone");
 }
 
+// The first 32 threads of all have a value that the first 32 of each half would read.
+TEST(BlockCode, FirstThreadsOfAPartAreNotTheFirstOfAll) {
+  const auto why = [](const char* half) {
+    const std::string text = fmt::format(
+        "kernel k(x: f32[M, 32] in, y: f32[M, 32] out, v: f32[M, 2, 64] out, z: f32[M, 2, 32] out) family row "
+        "where M in 0..9\n"
+        "  r: f32[] reg\n"
+        "  for b < M @grid:\n"
+        "    for o < 1 @block:\n"
+        "      r[] = x[b, 0]\n"
+        "      for t < 32 @block:\n"
+        "        y[b, t] = r[] + x[b, t]\n"
+        "    for w < 2 @block:\n"
+        "      for t1 < 64 @block:\n"
+        "        v[b, w, t1] = 1.0\n"
+        "{}",
+        half);
+    const auto cut = search::cut_launches(kernel_of(text));
+    EXPECT_TRUE(cut.ok()) << cut.status().to_string();
+    return std::string(jit::lower_device(cut->leaves[0]).status().message());
+  };
+  EXPECT_EQ(why("      for p < 1 @block:\n        for t2 < 32 @block:\n          z[b, w, t2] = x[b, t2]\n"), "");
+  EXPECT_THAT(why("      for p < 1 @block:\n        for t2 < 32 @block:\n          z[b, w, t2] = r[]\n"),
+              HasSubstr("leave values of their own in r0"));
+}
+
 }  // namespace
 }  // namespace lathe::test

@@ -235,7 +235,7 @@ constexpr size_t kWaysOfProducts = 4;  // where boxes are not copied
 
 size_t ways_of(const std::vector<jit::DeviceProgram>& programs) {
   const bool products = std::any_of(programs.begin(), programs.end(), [](const jit::DeviceProgram& p) {
-    return std::any_of(p.shared.begin(), p.shared.end(), [](const jit::DeviceShared& s) { return s.swizzled; });
+    return std::any_of(p.shared.begin(), p.shared.end(), [](const jit::DeviceShared& s) { return s.swizzle != 0; });
   });
   const bool boxes = std::any_of(programs.begin(), programs.end(), [](const auto& p) { return !p.maps.empty(); });
   return boxes ? std::size(kWays) : products ? kWaysOfProducts : kWaysOfThreads;

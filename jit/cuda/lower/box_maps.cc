@@ -19,8 +19,6 @@ using ir::unsupported;
 
 namespace {
 
-constexpr int kNear = kSwizzledLine / 2;  // neighbours in a box
-
 // Of dimension d, in elements.
 Expr stride_of(const ir::Buffer& b, size_t d) {
   if (!b.strides.empty()) return b.strides[d];
@@ -66,16 +64,17 @@ Result<BoxCopy> box_copy(const ir::Kernel& leaf, const Stmt& scope) {
   out.target_near = dim_of(is.index, out.near);
   out.target_far = dim_of(is.index, out.far);
   const Expr &width = to.dims[out.target_near], &lines = to.dims[out.target_far];
-  if (!ir::is_const_int(width) || width->ival % kNear != 0 || !ir::is_const_int(lines) || lines->ival > kMostBox)
+  if (to.swizzle == 0) return unsupported("{} is not swizzled, expected lines for boxes", out.target);
+  const int neighbours = to.swizzle / dtype_bytes(to.type);
+  if (!ir::is_const_int(width) || width->ival % neighbours != 0 || !ir::is_const_int(lines) || lines->ival > kMostBox)
     return unsupported("{} has places of {} x {} elements, expected lines of {}, at most {}", out.target, print(lines),
-                       print(width), kNear, kMostBox);
+                       print(width), neighbours, kMostBox);
   out.width = width->ival;
   out.lines = out.part = lines->ival;
   if (is_shared(leaf, index)) {
-    constexpr int64_t kWhole = kSwizzled / kSwizzledLine;  // lines that are swizzled together
-    if (out.lines % (kWhole * ir::kClusterBlocks) != 0)
+    if (out.lines % (ir::kSwizzledLines * ir::kClusterBlocks) != 0)
       return unsupported("{} blocks share boxes of {} lines, expected a multiple of {}", ir::kClusterBlocks, out.lines,
-                         kWhole * ir::kClusterBlocks);
+                         ir::kSwizzledLines * ir::kClusterBlocks);
     out.part = out.lines / ir::kClusterBlocks;
   }
   int param = 0;
@@ -91,7 +90,7 @@ Result<BoxCopy> box_copy(const ir::Kernel& leaf, const Stmt& scope) {
     out.at.push_back(ir::substitute(index[d], {{out.near, Expr(0)}, {out.far, Expr(0)}}));
   };
   const size_t far = of(out.far);
-  add(near, kNear);
+  add(near, neighbours);
   add(far, static_cast<int>(out.part));
   for (size_t d = index.size(); d-- > 0;) {
     if (d != near && d != far && !ir::is_const_int(stride_of(from, d), 0) && !ir::is_const_int(from.dims[d], 1))

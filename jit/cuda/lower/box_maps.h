@@ -9,7 +9,7 @@
 
 namespace lathe::jit {
 
-// One scope's copy. Boxes have 64 neighbours, so there may be several.
+// One scope's copy. Boxes have neighbours of one line of the target's swizzle, so there may be several.
 struct BoxCopy {
   DeviceMap map;  // without a name
   std::string source, target;

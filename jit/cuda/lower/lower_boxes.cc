@@ -22,8 +22,6 @@ using Kind = DeviceStmt::Kind;
 
 namespace {
 
-constexpr int64_t kNear = kSwizzledLine / 2;
-
 DeviceStmt made(Kind kind) {
   DeviceStmt out;
   out.kind = kind;
@@ -149,34 +147,35 @@ Result<size_t> DeviceLowering::boxes(const std::vector<Stmt>& list, size_t first
   return last - first;
 }
 
-// One for each panel of 64 neighbours; of what a cluster shares a block's part of the lines, for all of them.
+// One for each panel of neighbours; of what a cluster shares a block's part of the lines, for all of them.
 Status DeviceLowering::box(const BoxCopy& copy, const Stmt& is, const Expr& number, List& to) {
   const auto place = [&](int64_t far, int64_t near) {
     return element(copy.target, is.index, {{copy.far, Expr(far)}, {copy.near, Expr(near)}});
   };
   const auto map =
       std::find_if(out_.maps.begin(), out_.maps.end(), [&](const DeviceMap& m) { return m.same(copy.map); });
-  for (int64_t panel = 0; panel < copy.width; panel += kNear) {
+  const int64_t line = copy.map.box[0];
+  for (int64_t panel = 0; panel < copy.width; panel += line) {
     DeviceStmt b = at_ring(Kind::box, number);
     b.map = static_cast<int>(map - out_.maps.begin());
     LATHE_ASSIGN(DevicePlace first, place(0, panel));
     for (const auto& [far, near, wanted] : {std::tuple<int64_t, int64_t, int64_t>{0, 1, 1},
-                                            {0, kNear - 1, kNear - 1},
-                                            {1, 0, kNear},
-                                            {copy.lines - 1, 0, (copy.lines - 1) * kNear}}) {
+                                            {0, line - 1, line - 1},
+                                            {1, 0, line},
+                                            {copy.lines - 1, 0, (copy.lines - 1) * line}}) {
       if (far >= copy.lines) continue;
       LATHE_ASSIGN(const DevicePlace other, place(far, panel + near));
       if (!ir::is_const_int(ir::simplify(other.offset - first.offset, ranges_), wanted))
-        return unsupported("{} does not lie in lines of {}, one after the other", copy.target, kNear);
+        return unsupported("{} does not lie in lines of {}, one after the other", copy.target, line);
     }
     b.places = {std::move(first)};
     for (const Expr& e : copy.at) b.at.push_back(ir::simplify(e, ranges_));
     b.at[0] = ir::simplify(b.at[0] + Expr(panel), ranges_);
     if (copy.part != copy.lines) {
-      const Expr line = ir::iter(rank_) * Expr(copy.part);
+      const Expr part = ir::iter(rank_) * Expr(copy.part);
       b.all = true;
-      b.places[0].offset = ir::simplify(b.places[0].offset + line * Expr(kNear), ranges_);
-      b.at[1] = ir::simplify(b.at[1] + line, ranges_);
+      b.places[0].offset = ir::simplify(b.places[0].offset + part * Expr(line), ranges_);
+      b.at[1] = ir::simplify(b.at[1] + part, ranges_);
     }
     to.push_back(std::move(b));
   }

@@ -141,7 +141,7 @@ Status DeviceLowering::buffers() {
       int64_t count = 1;
       for (const Expr& d : ir::physical_dims(b)) count = std::min(count * ir::simplify(d)->ival, int64_t{kMostShared});
       place_of_[b.name] = {Space::shared, static_cast<int>(out_.shared.size()), {}};
-      out_.shared.push_back({b.name, count, type_of(b)});
+      out_.shared.push_back({b.name, count, type_of(b), b.swizzle});
       continue;
     }
     if (!ir::is_param(b.place))

@@ -1,5 +1,6 @@
 // What four warps do together while they go on: a @tensor scope of a row of warp_ops.def for groups of warps. Its
-// factors lie in swizzled shared memory; how, the layout of their buffers says. The first one may be in registers.
+// factors lie in swizzled shared memory; how, the layout and the swizzle of their buffers say. The first one may be in
+// registers.
 #include "ir/core/text_form.h"
 #include "jit/cuda/lower/lowering.h"
 
@@ -13,8 +14,7 @@ using ir::unsupported;
 
 namespace {
 
-constexpr int64_t kLine = 64;   // elements of 2 bytes in a line
-constexpr int64_t kLines = 8;   // that are swizzled together
+constexpr int64_t kLines = ir::kSwizzledLines;
 constexpr int64_t kTerms = 16;  // of an instruction
 
 }  // namespace
@@ -34,21 +34,22 @@ Result<int64_t> DeviceLowering::tile_step(const std::string& buffer, const std::
 Result<DeviceTile> DeviceLowering::tile_of(const std::string& buffer, const std::vector<Expr>& index,
                                            const std::string& line, int64_t lines, const std::string& term) const {
   const auto step = [&](int64_t by, int64_t terms) { return tile_step(buffer, index, line, by, term, terms); };
+  const int64_t length = out_.shared[static_cast<size_t>(place_of_.at(buffer).index)].line();
   LATHE_ASSIGN(const int64_t next, step(1, 0));
   LATHE_ASSIGN(const int64_t next_term, step(0, 1));
   DeviceTile out;
   out.across = next == 1;
-  if (next * next_term != kLine) return unsupported("{} does not lie in lines of {}", buffer, kLine);
+  if (next * next_term != length) return unsupported("{} does not lie in lines of {}", buffer, length);
   LATHE_ASSIGN(out.lines, out.across ? step(0, kLines) : step(kLines, 0));
-  if (out.across && lines > kLine) {
-    LATHE_ASSIGN(out.panels, step(kLine, 0));
+  if (out.across && lines > length) {
+    LATHE_ASSIGN(out.panels, step(length, 0));
   }
   // All others follow from these.
   for (int64_t i = 0; i < lines; ++i) {
     for (const int64_t k : {int64_t{0}, kLines - 1, kLines, kTerms - 1}) {
       const int64_t wanted = out.across
-                                 ? i / kLine * out.panels + i % kLine + k / kLines * out.lines + k % kLines * kLine
-                                 : i / kLines * out.lines + i % kLines * kLine + k;
+                                 ? i / length * out.panels + i % length + k / kLines * out.lines + k % kLines * length
+                                 : i / kLines * out.lines + i % kLines * length + k;
       LATHE_ASSIGN(const int64_t is, step(i, k));
       if (is != wanted) return unsupported("{} does not lie in tiles of {} lines", buffer, kLines);
     }
@@ -86,10 +87,11 @@ Status DeviceLowering::warpgroup(const Stmt& s, DeviceStmt out, List& to) {
     if (held && factor == a) continue;
     if (place_of_.at(factor->name).space != DevicePlace::Space::shared)
       return unsupported("{} of {} is not in shared memory", factor->name, s.intrinsic);
+    if (kernel_.find_buffer(factor->name)->swizzle == 0)
+      return unsupported("{} of {} is not swizzled", factor->name, s.intrinsic);
     const std::string& line = factor == a ? m : n;
     LATHE_ASSIGN(DevicePlace place, element(factor->name, factor->args, {{line, Expr(0)}, {k, Expr(0)}}));
     LATHE_ASSIGN(const DeviceTile tile, tile_of(factor->name, factor->args, line, factor == a ? 64 : out.columns, k));
-    out_.shared[static_cast<size_t>(place.index)].swizzled = true;
     out.places.push_back(std::move(place));
     out.tiles.push_back(tile);
   }

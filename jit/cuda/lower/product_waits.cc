@@ -122,7 +122,7 @@ class Placer {
   }
   bool stores(const DeviceStmt& s) const {
     return (s.kind == Kind::store || s.kind == Kind::copy || s.kind == Kind::box) &&
-           s.places[0].space == Space::shared && p_.shared[static_cast<size_t>(s.places[0].index)].swizzled;
+           s.places[0].space == Space::shared && p_.shared[static_cast<size_t>(s.places[0].index)].swizzle != 0;
   }
   // What a ring says is there has been handed over.
   bool hands_over(const DeviceStmt& s) const {

@@ -311,9 +311,8 @@ class Planner {
     for (const ir::Buffer& b : leaf_.buffers) {
       if (b.place != Place::reg) continue;
       const std::vector<Access> all = ir::collect_accesses(leaf_.body, {}, &b.name);
-      const bool first = part.inside > 0 && std::all_of(all.begin(), all.end(), [&](const Access& a) {
-                           return in_first_threads(a, part.inside);
-                         });
+      const bool first = part.inside > 0 && std::all_of(all.begin(), all.end(),
+                                                        [&](const Access& a) { return in_first_threads(a, part); });
       if (!first) LATHE_RETURN_IF_ERROR(registers(s, path, b.name));
     }
     return {};
@@ -336,12 +335,12 @@ class Planner {
     }
     return out;
   }
-  // Whether it is in such a scope of so many threads, and there are more.
-  bool in_first_threads(const Access& a, int64_t threads) const {
+  // Whether it is in a scope of the same threads: as many, the first ones of as many.
+  bool in_first_threads(const Access& a, const Once& threads) const {
     for (auto at = a.scopes.begin(); at != a.scopes.end(); ++at) {
       if ((*at)->mark != Mark::block) continue;
       const Once part = once({a.scopes.begin(), at + 1});
-      if (part.inside == threads && part.inside < part.around) return true;
+      if (part.inside == threads.inside && part.around == threads.around) return true;
     }
     return false;
   }

@@ -9,6 +9,7 @@
 #include "search/gpu/attention/one_key.h"
 #include "search/gpu/attention/put_together.h"
 #include "search/gpu/move_list.h"
+#include "search/gpu/tensor/swizzles.h"
 
 namespace lathe::search {
 
@@ -341,9 +342,11 @@ class Writer {
   }
   // Lines of 64 neighbours: where there are more, a panel of them follows the other.
   void panels(const std::string& buffer, int64_t line) {
-    if (line <= kPanel) return;
-    list_.move("tile_buffer {} 1 {}", buffer, kPanel);
-    list_.move("swap_dims {} 0 1", buffer);
+    if (line > kPanel) {
+      list_.move("tile_buffer {} 1 {}", buffer, kPanel);
+      list_.move("swap_dims {} 0 1", buffer);
+    }
+    list_.move("swizzle_buffer {} {}", buffer, widest_swizzle(kPanel));
   }
   // Keys and values of blocks, which the hardware copies.
   void boxes() {

@@ -22,11 +22,13 @@
 #include "search/gpu/tensor/hopper_schedule.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "search/gpu/move_list.h"
 #include "search/gpu/product_form.h"
 #include "search/gpu/split_sum.h"
 #include "search/gpu/tensor/staged_results.h"
+#include "search/gpu/tensor/swizzles.h"
 #include "search/gpu/tensor/tensor_schedule.h"
 #include "search/gpu/tile_rounds.h"
 
@@ -156,11 +158,13 @@ class Writer {
     for (const ProductOperand& s : p_.operands) {
       list_.move("move_to_shared {}_s {}0", s.buffer, k_);
       if (!t_.roles) list_.move("move_to_shared {}_t {}z", s.buffer, k_);
-      // Lines of 64 neighbours: where there are more, a panel of them follows the other.
-      if ((s.terms_last ? kDepth : across(s)) > kDepth) {
-        list_.move("tile_buffer {}_s 1 {}", s.buffer, kDepth);
+      // Swizzled lines: where there are more neighbours, a panel of them follows the other.
+      const int64_t neighbours = s.terms_last ? kDepth : across(s), bytes = widest_swizzle(neighbours);
+      if (2 * neighbours > bytes) {
+        list_.move("tile_buffer {}_s 1 {}", s.buffer, bytes / 2);
         list_.move("swap_dims {}_s 0 1", s.buffer);
       }
+      list_.move("swizzle_buffer {}_s {}", s.buffer, bytes);
       if (!t_.roles) list_.move("repeat_padding {}_t 1 {}", s.buffer, kHalves);
     }
   }
@@ -232,12 +236,12 @@ class Writer {
 
 }  // namespace
 
-// Boxes of a factor whose neighbours are lines of the tile have 64 of them.
-static bool has_whole_lines(const ProductForm& product, const GroupTile& tile) {
-  return tile.stages == 0 ||
-         std::all_of(product.operands.begin(), product.operands.end(), [&](const ProductOperand& o) {
-           return o.terms_last || (o.of_rows != tile.swapped ? tile.rows : tile.columns) % kDepth == 0;
-         });
+// Bytes of the narrowest swizzled lines of what is staged; 0: some of it has none.
+static int64_t line_bytes(const ProductForm& product, const GroupTile& tile) {
+  int64_t out = widest_swizzle(kDepth);
+  for (const ProductOperand& o : product.operands)
+    if (!o.terms_last) out = std::min(out, widest_swizzle(o.of_rows != tile.swapped ? tile.rows : tile.columns));
+  return out;
 }
 
 Result<Scheduled> hopper_schedule(const GeneralKernel& general, const GroupTile& tile) {
@@ -245,13 +249,25 @@ Result<Scheduled> hopper_schedule(const GeneralKernel& general, const GroupTile&
   LATHE_ASSIGN(const ProductForm product, tensor_form(general.kernel));
   if (tile.stages > 0 && !is_given(general.kernel, product))
     return unsupported("{} makes an operand of its product, of which there are no boxes", general.kernel.name);
-  if (!has_whole_lines(product, tile))
-    return unsupported("{} reads lines of {} x {} elements by boxes, expected multiples of {}", general.kernel.name,
-                       tile.rows, tile.columns, kDepth);
+  if (line_bytes(product, tile) == 0)
+    return unsupported("{} stages lines of {} x {} elements, expected multiples of {}", general.kernel.name, tile.rows,
+                       tile.columns, kTerms);
   return whole_or_split(general.kernel, product, tile.terms, tensor_form,
                         [&](const Kernel& kernel, const ProductForm& form, const std::string& summed) {
                           return Writer(general.kernel, kernel, form, tile, summed).run();
                         });
+}
+
+// Leaves tiles of lines of 128 bytes. Of narrower lines, of which no GPU has said how fast they are, the best one, if it
+// ranks before the others.
+static std::optional<GroupTile> narrow_lines(const ProductForm& product, std::vector<GroupTile>& tiles) {
+  const int64_t widest = widest_swizzle(kDepth);
+  const auto best =
+      std::find_if(tiles.begin(), tiles.end(), [&](const GroupTile& t) { return line_bytes(product, t) > 0; });
+  std::optional<GroupTile> out;
+  if (best != tiles.end() && line_bytes(product, *best) < widest) out = *best;
+  std::erase_if(tiles, [&](const GroupTile& t) { return line_bytes(product, t) < widest; });
+  return tiles.empty() ? std::nullopt : out;
 }
 
 Result<std::vector<GroupTile>> group_tiles_of(const GeneralKernel& general, const SymbolValues& sizes,
@@ -269,7 +285,7 @@ Result<std::vector<GroupTile>> group_tiles_of(const GeneralKernel& general, cons
   if (!boxes) std::erase_if(out, [](const GroupTile& t) { return t.stages > 0; });
   // Of few rows only swapped tiles are full.
   if (shape.rows <= kFewLines) std::erase_if(out, [](const GroupTile& t) { return !t.swapped; });
-  std::erase_if(out, [&](const GroupTile& t) { return !has_whole_lines(product, t); });
+  const auto narrow = narrow_lines(product, out);
   if (shape.columns <= kFewLines || out.empty())
     return unsupported("{} x {} results, expected more than {} rows and columns, or boxes of more than {} columns",
                        shape.rows, shape.columns, kFewLines, kFewLines);
@@ -281,6 +297,7 @@ Result<std::vector<GroupTile>> group_tiles_of(const GeneralKernel& general, cons
     if (t.pairs == TilePairs::below) t.raster += t.raster % 2;
   }
   // The best tile in other forms, so that measuring may judge between them.
+  if (narrow) out.insert(out.begin() + 1, *narrow);
   if (!out.empty() && out.front().pairs != TilePairs::none) {
     out.insert(out.begin() + 1, out.front());
     out[1].pairs = TilePairs::none;

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "search/gpu/tensor/staged_results.h"
+#include "search/gpu/tensor/swizzles.h"
 
 namespace lathe::search {
 
@@ -26,6 +27,7 @@ void TensorMoves::knobs() {
   if (t_.swapped) list_.knob("swapped", 1);
   if (t_.staged) list_.knob("staged", 1);
   if (t_.raster > 0) list_.knob("raster", t_.raster);
+  if (t_.swizzled) list_.knob("swizzled", 1);
 }
 
 void TensorMoves::compute() {
@@ -126,7 +128,17 @@ void TensorMoves::share() {
   for (const ProductOperand& s : p_.operands) {
     list_.move("move_to_shared {}_s {}0", s.buffer, k_);
     // Eight lines lie in different banks.
-    if (chunks(s) % 2 == 0) list_.move("repeat_padding {}_s {} {}", s.buffer, outer_dims(s) + 1, kHalves);
+    if (chunks(s) % 2 != 0) continue;
+    if (!t_.swizzled) {
+      list_.move("repeat_padding {}_s {} {}", s.buffer, outer_dims(s) + 1, kHalves);
+      continue;
+    }
+    const int64_t bytes = widest_swizzle(chunks(s) * kHalves), of_line = bytes / 2 / kHalves;
+    if (chunks(s) > of_line) {  // a panel of lines follows the other
+      list_.move("tile_buffer {}_s {} {}", s.buffer, outer_dims(s) + 1, of_line * kHalves);
+      list_.move("swap_dims {}_s {} {}", s.buffer, outer_dims(s), outer_dims(s) + 1);
+    }
+    list_.move("swizzle_buffer {}_s {}", s.buffer, bytes);
   }
 }
 
@@ -144,7 +156,7 @@ void TensorMoves::copy(const ProductOperand& s, const std::string& name, const s
   list_.move("tile_scope {0} {1} tail=mask as {0}r,{0}t", lines, down);
   // A quarter of a warp stores 128 bytes at a time: short lines so far from each other that their banks differ.
   const int64_t of_line = chunks(s);
-  if (of_line % 2 == 0 && of_line < kHalves && down % kHalves == 0) {
+  if (!t_.swizzled && of_line % 2 == 0 && of_line < kHalves && down % kHalves == 0) {
     list_.move("tile_scope {0}t {1} tail=mask as {0}o,{0}i", lines, kHalves);
     list_.move("deal_scope {0}i {1} as {0}l,{0}h", lines, of_line);
     for (const char* of : {"o", "l", "h"}) list_.move("parallelize_block {}{}", lines, of);

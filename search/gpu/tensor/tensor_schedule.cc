@@ -85,7 +85,11 @@ Result<std::vector<TensorTile>> tensor_tiles_of(const GeneralKernel& general, co
                    return (o.terms_last ? shape.depth : o.of_rows ? shape.rows : shape.columns) % kHalves == 0;
                  });
   shape.lines = has_lines(general.kernel, product) && shape.columns % kHalves == 0;
-  return ranked_tensor_tiles(shape, target);
+  std::vector<TensorTile> out = ranked_tensor_tiles(shape, target);
+  // The best tile in its other form, so that measuring may judge between them.
+  if (!out.empty()) out.insert(out.begin() + 1, out.front());
+  if (!out.empty()) out[1].swizzled = true;
+  return out;
 }
 
 Result<Scheduled> tensor_schedule(const GeneralKernel& general, const SymbolValues& sizes, const GpuTarget& target) {

@@ -24,9 +24,8 @@ constexpr double kChain = 40;         // cycles from a square's first read to it
 
 // Of a step, whichever way operands lie.
 int64_t staged(const TensorTile& t) {
-  const auto of = [&](int64_t lines) {
-    return 2 * std::max(lines * (t.depth + kPadding), t.depth * (lines + kPadding));
-  };
+  const int64_t padding = t.swizzled ? 0 : kPadding;
+  const auto of = [&](int64_t lines) { return 2 * std::max(lines * (t.depth + padding), t.depth * (lines + padding)); };
   return of(t.rows) + of(t.columns);
 }
 int64_t sums(const TensorTile& t) { return t.warp_rows * t.warp_columns / kWarp; }

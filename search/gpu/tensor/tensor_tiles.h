@@ -12,9 +12,10 @@ struct TensorTile {
   int64_t rows = 0, columns = 0, depth = 0, warp_rows = 0, warp_columns = 0;
   int64_t stages = 1;
   bool swapped = false;
-  int64_t terms = 0;    // of a part of the sums, which blocks share; 0: a block sums all of them
-  bool staged = false;  // results go through shared memory (staged_results.h)
-  int64_t raster = 0;   // so many tiles below each other come before those beside them; 0: those of a row do
+  int64_t terms = 0;      // of a part of the sums, which blocks share; 0: a block sums all of them
+  bool staged = false;    // results go through shared memory (staged_results.h)
+  bool swizzled = false;  // what is staged of operands is swizzled; else its lines are padded
+  int64_t raster = 0;     // so many tiles below each other come before those beside them; 0: those of a row do
 
   int64_t threads() const { return rows / warp_rows * (columns / warp_columns) * 32; }
 };

@@ -9,8 +9,8 @@ struct FakeMap {
   uint32_t dims = 0, element = 0;           // bytes of one
   uint64_t sizes[5] = {}, strides[4] = {};  // in elements; in bytes
   uint16_t box[5] = {};
-  bool swizzled = false;
-  char rest[29] = {};
+  uint16_t line = 0;  // bytes that are swizzled
+  char rest[28] = {};
 };
 static_assert(sizeof(FakeMap) == 128);
 

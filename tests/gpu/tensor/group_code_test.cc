@@ -37,8 +37,8 @@ TEST(GroupCode, IsWrittenOut) {
   const std::string text = print(m.program);
   EXPECT_THAT(text, HasSubstr("program leaf threads 256 (p0: bf16 in, p1: bf16 in, p2: bf16 out, e0, e1, e2)\n"
                               "  local r0[32]\n"));
-  EXPECT_THAT(text, HasSubstr("  shared bf16 s1[16384] swizzled\n"));
-  EXPECT_THAT(text, HasSubstr("  shared bf16 s3[8192] swizzled\n"));
+  EXPECT_THAT(text, HasSubstr("  shared bf16 s1[16384] swizzle 128\n"));
+  EXPECT_THAT(text, HasSubstr("  shared bf16 s3[8192] swizzle 128\n"));
   // The next terms are loaded before the products of the last ones are waited for, and stored while new ones go on.
   EXPECT_THAT(text, HasSubstr("    await products 0\n    fence shared\n    barrier\n"));
   EXPECT_THAT(text,
@@ -79,8 +79,9 @@ TEST(GroupCode, EveryRuleRefuses) {
       {"warp: s1 is no operand 0 of wgmma_bf16", [](DeviceProgram& p) { product(p).places[0] = product(p).places[1]; }},
       {"warp: r0 is no operand 1 of wgmma_bf16", [](DeviceProgram& p) { product(p).places[1] = product(p).places[0]; }},
       {"warp: s1 is no operand 1 of wgmma_f16", [](DeviceProgram& p) { product(p).warp = WarpOp::k_wgmma_f16; }},
-      {"warp: s1, a factor of wgmma_bf16, is not swizzled", [](DeviceProgram& p) { p.shared[0].swizzled = false; }},
-      {"shared: s1 is swizzled, expected whole tiles", [](DeviceProgram& p) { p.shared[0].count = 8100; }},
+      {"warp: s1, a factor of wgmma_bf16, is not swizzled", [](DeviceProgram& p) { p.shared[0].swizzle = 0; }},
+      {"shared: s1 is swizzled by 128, expected 32, 64 or 128", [](DeviceProgram& p) { p.shared[0].count = 8100; }},
+      {"shared: s1 is swizzled by 256, expected 32, 64 or 128", [](DeviceProgram& p) { p.shared[0].swizzle = 256; }},
       {"is not where lines of a tile begin",
        [](DeviceProgram& p) { product(p).places[1].offset = product(p).places[1].offset + ir::Expr(8); }},
       {"is not where lines of a tile begin",
@@ -147,7 +148,7 @@ TEST(GroupCode, EverySynchronisationIsNeeded) {
 TEST(GroupCode, PlantedMistakesAreFound) {
   const GroupProgram sound = made(true, false);
   const std::pair<const char*, std::function<void(DeviceProgram&)>> mistakes[] = {
-      {"a not swizzled as it is stored", [](DeviceProgram& p) { p.shared[0].swizzled = false; }},
+      {"a not swizzled as it is stored", [](DeviceProgram& p) { p.shared[0].swizzle = 0; }},
       {"a read along its lines", [](DeviceProgram& p) { product(p).tiles[0].across = false; }},
       {"terms of a too far apart", [](DeviceProgram& p) { product(p).tiles[0].lines = 1024; }},
       {"b one step of terms on",

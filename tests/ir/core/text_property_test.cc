@@ -37,7 +37,7 @@ bool same(const Buffer& a, const Buffer& b) {
     return x.dim == y.dim && x.part == y.part && x.tile == y.tile;
   };
   return a.name == b.name && a.type == b.type && same(a.dims, b.dims) && a.place == b.place && a.padding == b.padding &&
-         same(a.strides, b.strides) &&
+         a.swizzle == b.swizzle && same(a.strides, b.strides) &&
          std::equal(a.layout.begin(), a.layout.end(), b.layout.begin(), b.layout.end(), layout);
 }
 bool same(const Kernel& a, const Kernel& b) {

@@ -17,7 +17,7 @@ class RandomWalk : public testing::TestWithParam<int> {};
 
 TEST_P(RandomWalk, KeepsTheValues) {
   const std::vector<WalkKernel> kernels = walk_kernels(true);
-  ASSERT_EQ(kernels.size(), 17u);
+  ASSERT_EQ(kernels.size(), 18u);
   std::map<std::string, int> applied;
   for (int i = 0; i < kWalksPerShard; ++i) {
     const auto seed = static_cast<uint64_t>(GetParam()) * kWalksPerShard + static_cast<uint64_t>(i);

@@ -9,7 +9,7 @@
 namespace lathe::test {
 
 namespace {
-constexpr uintptr_t kPiece = 16, kLine = 128;
+constexpr uintptr_t kPiece = 16;
 constexpr size_t kGroup = 128;
 }  // namespace
 
@@ -68,7 +68,7 @@ void BlockRun::start_box(void* to, const void* map, const void* ring, int dims, 
   Box box{static_cast<char*>(to), {}, ring};
   std::memcpy(&box.map, map, sizeof box.map);
   if (static_cast<uint32_t>(dims) != box.map.dims) fail("a box of other dimensions than its map");
-  if (reinterpret_cast<uintptr_t>(to) % (8 * kLine) != 0) fail("a box that is not aligned");
+  if (reinterpret_cast<uintptr_t>(to) % (8 * uintptr_t{box.map.line}) != 0) fail("a box that is not aligned");
   std::copy_n(at, std::min(dims, 5), box.at);
   if (!why_.empty()) return;
   for (uintptr_t i = 0; i < box.bytes(); i += kPiece) {
@@ -87,7 +87,8 @@ void BlockRun::arrive_box(size_t which) {
   const Box box = boxes_[which];
   boxes_.erase(boxes_.begin() + static_cast<std::ptrdiff_t>(which));
   const FakeMap& m = box.map;
-  for (uint64_t line = 0; line < box.bytes() / kLine; ++line) {
+  const uint64_t length = uint64_t{m.box[0]} * m.element, pieces = m.line / kPiece - 1;  // that change places
+  for (uint64_t line = 0; line < box.bytes() / length; ++line) {
     uint64_t rest = line, offset = 0;
     bool inside = true;
     for (uint32_t d = 1; d < m.dims; ++d) {
@@ -99,8 +100,8 @@ void BlockRun::arrive_box(size_t which) {
     for (uint64_t i = 0; i < m.box[0]; ++i) {
       const int64_t x = box.at[0] + static_cast<int64_t>(i);
       const bool there = inside && x >= 0 && static_cast<uint64_t>(x) < m.sizes[0];
-      const uintptr_t plain = reinterpret_cast<uintptr_t>(box.to) + line * kLine + i * m.element;
-      auto* to = reinterpret_cast<char*>(plain ^ (plain >> 7 & 7) << 4);
+      const uintptr_t plain = reinterpret_cast<uintptr_t>(box.to) + line * length + i * m.element;
+      auto* to = reinterpret_cast<char*>(plain ^ (plain >> 7 & pieces) << 4);
       const auto* from = reinterpret_cast<const char*>(m.base + offset + static_cast<uint64_t>(x) * m.element);
       for (uint32_t b = 0; b < m.element; ++b) to[b] = there ? from[b] : '\0';
     }
