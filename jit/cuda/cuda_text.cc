@@ -9,6 +9,7 @@
 #include "ir/core/names.h"
 #include "jit/cuda/filling_loops.h"
 #include "jit/cuda/integer_text.h"
+#include "jit/cuda/kept_places.h"
 #include "jit/cuda/swizzle_text.h"
 #include "jit/cuda/type_text.h"
 
@@ -21,7 +22,7 @@ namespace {
 
 class Writer {
  public:
-  explicit Writer(const DeviceProgram& p) : p_(p) { find_used(p.body); }
+  explicit Writer(const DeviceProgram& p) : p_(p), kept_(p) { find_used(p.body); }
 
   std::string run(const std::string& kernel, int blocks) {
     for (const int columns : group_columns_) line("#define LT_WGMMA_{}", columns);
@@ -54,6 +55,7 @@ class Writer {
       line("  lt_ring* const {} = (lt_ring*)(lt_all + {});", r.name, first);
       first += int64_t{r.places} * kRingBytes;
     }
+    for (const std::string& kept : kept_.declarations()) line("  {}", kept);
     body(p_.body);
     line("}}");
     return std::move(out_);
@@ -94,7 +96,8 @@ class Writer {
   std::string place(const DevicePlace& at, const std::string& further = {}) const {
     if (is_local(at))
       return fmt::format("{}[{}{}]", p_.locals[static_cast<size_t>(at.index)].name, integer(at.offset), further);
-    if (is_shared(at)) return place_in(p_.shared[static_cast<size_t>(at.index)], integer(at.offset) + further);
+    if (const std::string kept = further.empty() ? kept_.find(at) : ""; !kept.empty()) return kept;
+    if (is_shared(at)) return place_in(p_.shared[static_cast<size_t>(at.index)], at.offset, further);
     return fmt::format("a.{} + {}{}", p_.params[static_cast<size_t>(at.index)].name, integer(at.offset), further);
   }
   int bytes_of(const DevicePlace& at) const { return dtype_bytes(p_.params[static_cast<size_t>(at.index)].type); }
@@ -475,6 +478,7 @@ class Writer {
   }
 
   const DeviceProgram& p_;
+  const KeptPlaces kept_;
   std::string out_;
   int indent_ = 0;
   int barriers_ = 0;             // so far

@@ -2,11 +2,23 @@
 #pragma once
 #include <set>
 #include <string>
+#include <utility>
 
+#include "ir/analysis/analysis.h"
 #include "jit/cuda/device_program.h"
+#include "jit/cuda/integer_text.h"
 
 namespace lathe::jit {
 
+// A sum in two parts, of which the first is a multiple of `by`.
+inline std::pair<ir::Expr, ir::Expr> split_sum(const ir::Expr& e, int64_t by) {
+  if (e->op == ir::Op::k_add) {
+    const auto a = split_sum(e->args[0], by), b = split_sum(e->args[1], by);
+    return {ir::simplify(a.first + b.first), ir::simplify(a.second + b.second)};
+  }
+  if (ir::is_const_int(e)) return {ir::Expr(e->ival / by * by), ir::Expr(e->ival % by)};
+  return ir::proves_divisible(e, by, {}) ? std::pair{e, ir::Expr(0)} : std::pair{ir::Expr(0), e};
+}
 // The bits of an element's number that change with the line it is in.
 inline int swizzle_mask(const DeviceShared& s) { return (s.swizzle - ir::kPieceBytes) / dtype_bytes(s.type); }
 // Both preludes have lt_swizzled, of elements of 2 bytes in lines of 128; others stand in the text.
@@ -14,9 +26,16 @@ inline constexpr int kSwizzleOfPreludes = 56;
 inline std::string swizzle_function(int mask) {
   return mask == kSwizzleOfPreludes ? "lt_swizzled" : fmt::format("lt_swizzled_{}", mask);
 }
-inline std::string place_in(const DeviceShared& s, const std::string& element) {
-  if (s.swizzle == 0) return fmt::format("{} + {}", s.name, element);
-  return fmt::format("{} + {}({})", s.name, swizzle_function(swizzle_mask(s)), element);
+// Whole groups of lines are left out of what is swizzled, since it does not depend on them: so most of it is the same
+// for many elements of a thread. further: added to the element, or nothing.
+inline std::string swizzled_text(const DeviceShared& s, const ir::Expr& element, const std::string& further) {
+  const auto [groups, rest] = split_sum(element, ir::kSwizzledLines * s.line());
+  const std::string swizzled = fmt::format("{}({}{})", swizzle_function(swizzle_mask(s)), integer_text(rest), further);
+  return ir::is_const_int(groups, 0) ? swizzled : fmt::format("({} + {})", integer_text(groups), swizzled);
+}
+inline std::string place_in(const DeviceShared& s, const ir::Expr& element, const std::string& further) {
+  if (s.swizzle == 0) return fmt::format("{} + {}{}", s.name, integer_text(element), further);
+  return fmt::format("{} + {}", s.name, swizzled_text(s, element, further));
 }
 // Those that the program uses and preludes do not have.
 inline std::string swizzle_functions(const DeviceProgram& p) {

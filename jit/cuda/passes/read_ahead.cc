@@ -23,7 +23,7 @@ using Kind = DeviceStmt::Kind;
 using Space = DevicePlace::Space;
 using List = std::vector<DeviceStmt>;
 
-constexpr int64_t kRegisters = 65536;  // of a multiprocessor
+constexpr int64_t kRegisters = 65536;    // of a multiprocessor
 constexpr int64_t kOtherRegisters = 40;  // of a thread: addresses and counters
 constexpr int64_t kMostRegisters = 232;  // which leave the compiler some
 
@@ -99,7 +99,8 @@ std::optional<Step> step_of(const DeviceStmt& loop) {
   out.terms = terms.name;
   out.count = terms.unrolled;
   if (out.count % 2 != 0 || !ir::is_const_int(terms.integer, out.count)) return std::nullopt;
-  const auto split = std::find_if(terms.body.begin(), terms.body.end(), [](const DeviceStmt& s) { return !reads({s}); });
+  const auto split =
+      std::find_if(terms.body.begin(), terms.body.end(), [](const DeviceStmt& s) { return !reads({s}); });
   out.reads.assign(terms.body.begin(), split);
   out.products.assign(split, terms.body.end());
   if (waits(out.before) || out.reads.empty() || out.products.empty() || !multiplies(out.products)) return std::nullopt;
@@ -211,9 +212,7 @@ class Reader {
       return [&, k](const Expr& e) { return ir::substitute(e, {{step.terms, Expr(k)}}); };
     };
     const auto of_step = [&](const Expr& number) {
-      return [&, number](const Expr& e) {
-        return ir::substitute(inlined(of_terms(0)(e)), {{loop.name, number}});
-      };
+      return [&, number](const Expr& e) { return ir::substitute(inlined(of_terms(0)(e)), {{loop.name, number}}); };
     };
     first = copy(step.reads, false, of_step(Expr(0)));
     List lets;
@@ -221,51 +220,14 @@ class Reader {
       return named_places(of_step(ir::iter(loop.name) + Expr(1))(e), loop.name, lets);
     });
     loop.body = std::move(lets);
-    std::vector<List> copies;
-    for (const DeviceStmt& s : step.before) {
-      if (s.kind == Kind::loop && copies_only(s.body)) {
-        for (List& piece : pieces({s})) copies.push_back(std::move(piece));
-      } else {
-        loop.body.push_back(s);
-      }
-    }
-    // Copies stand among products as well: what threads do for them, they do while tensor cores are busy.
-    const auto share = [&](int64_t k) { return copies.begin() + static_cast<int64_t>(copies.size()) * k / (step.count - 1); };
+    const auto add = [&](const List& list) { loop.body.insert(loop.body.end(), list.begin(), list.end()); };
+    add(step.before);
     for (int64_t k = 0; k < step.count; ++k) {
       const bool last = k + 1 == step.count;
-      std::vector<List> products = pieces(copy(step.products, k % 2 != 0, of_terms(k)));
-      std::vector<List> others = pieces(last ? next : copy(step.reads, (k + 1) % 2 != 0, of_terms(k + 1)));
-      if (!last) others.insert(others.end(), share(k), share(k + 1));
-      if (last) {
-        if (products.size() > 1) append(loop.body, products.front());
-        if (products.size() > 1) products.erase(products.begin());
-        append(loop.body, step.after);
-      }
-      for (size_t j = 0; j < products.size(); ++j) {
-        for (size_t i = others.size() * j / products.size(); i < others.size() * (j + 1) / products.size(); ++i)
-          append(loop.body, others[i]);
-        append(loop.body, products[j]);
-      }
+      if (last) add(step.after);
+      add(last ? next : copy(step.reads, (k + 1) % 2 != 0, of_terms(k + 1)));
+      add(copy(step.products, k % 2 != 0, of_terms(k)));
     }
-  }
-
-  static void append(List& to, const List& list) { to.insert(to.end(), list.begin(), list.end()); }
-  static bool copies_only(const List& list) {
-    return std::all_of(list.begin(), list.end(),
-                       [](const DeviceStmt& s) { return s.kind == Kind::let || s.kind == Kind::copy; });
-  }
-  // Iterations of unrolled loops one by one, with names of their own.
-  std::vector<List> pieces(const List& list) {
-    std::vector<List> out;
-    for (const DeviceStmt& s : list) {
-      if (s.kind != Kind::loop || s.unrolled == 0 || !ir::is_const_int(s.integer, s.unrolled)) {
-        out.push_back({s});
-        continue;
-      }
-      for (int64_t i = 0; i < s.unrolled; ++i)
-        out.push_back(copy(s.body, false, [&](const Expr& e) { return ir::substitute(e, {{s.name, Expr(i)}}); }));
-    }
-    return out;
   }
 
   // Places of a ring are found out before the step, where registers are free.
@@ -274,9 +236,8 @@ class Reader {
       bool of_loop = n->op == ir::Op::k_mod && ir::uses(n, loop);
       ir::for_each_node(n, [&](const ir::ExprNode& in) { of_loop = of_loop && (in.name.empty() || in.name == loop); });
       if (!of_loop) return {};
-      const auto known = std::find_if(lets.begin(), lets.end(), [&](const DeviceStmt& s) {
-        return ir::print(s.integer) == ir::print(n);
-      });
+      const auto known = std::find_if(lets.begin(), lets.end(),
+                                      [&](const DeviceStmt& s) { return ir::print(s.integer) == ir::print(n); });
       if (known != lets.end()) return ir::iter(known->name);
       DeviceStmt let;
       let.name = fmt::format("{}_{}", loop, copies_ + lets.size());

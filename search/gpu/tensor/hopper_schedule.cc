@@ -43,7 +43,7 @@ constexpr int64_t kHalves = 8, kFloats = 4;  // elements of 2 bytes in an access
 constexpr int64_t kRows = 64, kTerms = 16;   // of one instruction
 constexpr int64_t kDepth = GroupTile::depth, kPlaces = 2;  // of a step: lines of 128 bytes; steps in shared memory
 constexpr int64_t kWarpRows = 16, kLaneRows = 8, kColumns = 8, kLaneColumns = 2;
-constexpr int64_t kFewLines = 64;              // that no tile is full of
+constexpr int64_t kFewLines = 64;  // that no tile is full of
 
 class Writer {
  public:

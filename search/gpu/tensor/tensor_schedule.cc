@@ -12,6 +12,7 @@
 #include "search/gpu/split_sum.h"
 #include "search/gpu/tensor/staged_results.h"
 #include "search/gpu/tensor/tensor_moves.h"
+#include "search/gpu/tile_rounds.h"
 
 namespace lathe::search {
 
@@ -86,9 +87,11 @@ Result<std::vector<TensorTile>> tensor_tiles_of(const GeneralKernel& general, co
                  });
   shape.lines = has_lines(general.kernel, product) && shape.columns % kHalves == 0;
   std::vector<TensorTile> out = ranked_tensor_tiles(shape, target);
-  // The best tile in its other form, so that measuring may judge between them.
-  if (!out.empty()) out.insert(out.begin() + 1, out.front());
-  if (!out.empty()) out[1].swizzled = true;
+  for (TensorTile& t : out) {
+    const int64_t below = ceil_div(shape.rows, t.swapped ? t.columns : t.rows);
+    const int64_t tiles = shape.batch * below * ceil_div(shape.columns, t.swapped ? t.rows : t.columns);
+    if (t.stages > 1 && t.terms == 0) t.raster = raster_of(below, tiles, target);
+  }
   return out;
 }
 

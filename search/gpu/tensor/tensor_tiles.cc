@@ -21,6 +21,9 @@ constexpr double kProducts = 1024;    // in a cycle of its tensor cores
 constexpr double kSharedCycle = 128;  // bytes of shared memory in a cycle
 constexpr double kIssue = 4;          // instructions of warps in a cycle
 constexpr double kChain = 40;         // cycles from a square's first read to its product
+// Measured on an H100, 12 tiles at 4096 cubed and 2048 x 14336 x 4096 (bench/results/h100.txt): within a tenth.
+constexpr double kOverlap = 0.6;  // of what tensor cores and shared memory take together
+constexpr double kWaits = 1.17;   // times as long, where squares of a step are read behind its barrier
 
 // Of a step, whichever way operands lie.
 int64_t staged(const TensorTile& t) {
@@ -29,10 +32,16 @@ int64_t staged(const TensorTile& t) {
   return of(t.rows) + of(t.columns);
 }
 int64_t sums(const TensorTile& t) { return t.warp_rows * t.warp_columns / kWarp; }
+int64_t fragments(const TensorTile& t) { return (t.warp_rows + t.warp_columns) * kSquare / 2 / kWarp; }
 int64_t registers(const TensorTile& t) {
-  const int64_t fragments = (t.warp_rows + t.warp_columns) * kSquare / 2 / kWarp;
   const int64_t by_registers = t.stages == 1 ? (t.rows + t.columns) * t.depth / 2 / t.threads() : 0;
-  return sums(t) + fragments + by_registers + 40;
+  return sums(t) + fragments(t) + by_registers + 40;
+}
+// Whether squares of the next step are read before the last products of one (jit/cuda/passes/read_ahead.h).
+bool reads_ahead(const TensorTile& t) {
+  const int64_t more = registers(t) + fragments(t);
+  return t.stages > 1 && more <= kMostThreadRegisters &&
+         kRegisters / (t.threads() * more) == kRegisters / (t.threads() * registers(t));
 }
 // Blocks where each sums all terms.
 int64_t tiles_of(const TensorTile& t, const ProductShape& s) {
@@ -110,6 +119,7 @@ const std::vector<TensorTile>& tensor_tiles() {
           if (across == kColumns && columns != kColumns) continue;
           if (depth == 128 && !few) continue;
           TensorTile tile{rows, columns, depth, down, across};
+          if (!check_tile(tile).ok()) tile.stages = 2;  // a step would not go by registers
           if (!check_tile(tile).ok() || tile.threads() < 64 || tile.threads() > 256) continue;
           out.push_back(tile);
           tile.swapped = true;
@@ -140,9 +150,9 @@ double tensor_cycles(const TensorTile& t, const ProductShape& s, const ir::GpuTa
   work.registers = registers(t);
   work.shared = shared_bytes(t);
   work.stages = t.stages;
-  work.step = std::max({products, shared, issue});
+  work.step = std::max(kOverlap * (products + shared), issue) * (reads_ahead(t) ? 1 : kWaits);
   work.rest = area * 2 / 32 * (t.staged ? kStagedRest : 1);
-  work.chain = step / kSquare * kChain;
+  work.chain = reads_ahead(t) ? 0 : step / kSquare * kChain;
   const double results = t.staged ? area : kHalfSectors * area;
   const double l2 =
       static_cast<double>(work.tiles) * (static_cast<double>(parts.depth) * lines + results) * 2 / kL2Bytes;
@@ -157,6 +167,7 @@ std::vector<TensorTile> ranked_tensor_tiles(const ProductShape& shape, const ir:
     std::vector<TensorTile> out;
     for (const int64_t stages : {1, 2, 3, 4, 6}) {
       tile.stages = stages;
+      tile.swizzled = stages > 1;  // asynchronous copies fill lines of 128 bytes, which padding would move apart
       if (stages > 1 && (!shape.copied || shared_bytes(tile) > most_shared(gpu))) continue;
       for (const int64_t terms : parts) {
         tile.terms = terms;
@@ -168,7 +179,12 @@ std::vector<TensorTile> ranked_tensor_tiles(const ProductShape& shape, const ir:
     }
     return out;
   };
-  return ranked_at_best(tensor_tiles(), with_stages_and_parts,
+  std::vector<TensorTile> tiles = tensor_tiles();
+  std::erase_if(tiles, [&](TensorTile& t) {
+    t.swizzled = t.stages > 1;
+    return t.stages > 1 && (!shape.copied || shared_bytes(t) > most_shared(gpu));
+  });
+  return ranked_at_best(std::move(tiles), with_stages_and_parts,
                         [&](const TensorTile& t) { return tensor_cycles(t, shape, gpu); });
 }
 

@@ -19,7 +19,8 @@ struct TensorTile {
 
   int64_t threads() const { return rows / warp_rows * (columns / warp_columns) * 32; }
 };
-// Those of one stage that fit every GPU served, in the order of the table.
+// Those of one stage that fit every GPU served, and those that have too few registers for one, of two stages; in the
+// order of the table.
 const std::vector<TensorTile>& tensor_tiles();
 
 // INVALID, naming the rule: whole warps of at most 1024 threads; squares of 16 x 8; a depth of whole pairs of 16; parts

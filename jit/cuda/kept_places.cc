@@ -1,0 +1,101 @@
+// See kept_places.h.
+#include "jit/cuda/kept_places.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "ir/analysis/analysis.h"
+#include "jit/cuda/integer_text.h"
+#include "jit/cuda/swizzle_text.h"
+
+namespace lathe::jit {
+
+using ir::Expr;
+using Kind = DeviceStmt::Kind;
+
+namespace {
+
+// Whether it depends on the number of the thread, and on nothing else.
+bool is_of_thread(const Expr& e) {
+  bool of_thread = false, of_others = false;
+  ir::for_each_node(e, [&](const ir::ExprNode& n) {
+    if (n.op != ir::Op::k_iter && n.op != ir::Op::k_symbol) return;
+    (n.name == "thread" ? of_thread : of_others) = true;
+  });
+  return of_thread && !of_others;
+}
+
+// Adds the terms of a sum to one of the two.
+void sort_terms(const Expr& e, Expr& of_thread, Expr& others) {
+  if (e->op == ir::Op::k_add) {
+    for (const Expr& a : e->args) sort_terms(a, of_thread, others);
+    return;
+  }
+  Expr& to = is_of_thread(e) ? of_thread : others;
+  to = to + e;
+}
+
+}  // namespace
+
+KeptPlaces::KeptPlaces(const DeviceProgram& program) : p_(program) {
+  const bool swizzles =
+      std::any_of(program.shared.begin(), program.shared.end(), [](const DeviceShared& s) { return s.swizzle != 0; });
+  if (!swizzles) return;
+  find_names(program.body);
+  if (alike_) look(program.body);
+}
+
+void KeptPlaces::find_names(const std::vector<DeviceStmt>& list) {
+  for (const DeviceStmt& s : list) {
+    if (s.kind == Kind::let) {
+      const Expr is = ir::substitute(s.integer, of_thread_);
+      const auto known =
+          std::find_if(of_thread_.begin(), of_thread_.end(), [&](const auto& n) { return n.first == s.name; });
+      alike_ = alike_ && (known == of_thread_.end() || ir::equal(known->second, is));
+      if (is_of_thread(is)) of_thread_.emplace_back(s.name, is);
+    }
+    find_names(s.body);
+    find_names(s.otherwise);
+  }
+}
+
+KeptPlaces::Parts KeptPlaces::parts(const DevicePlace& at) const {
+  if (at.space != DevicePlace::Space::shared) return {};
+  const DeviceShared& s = p_.shared[static_cast<size_t>(at.index)];
+  if (s.swizzle == 0) return {};
+  Expr of_thread(0), others(0);
+  sort_terms(ir::substitute(at.offset, of_thread_), of_thread, others);
+  of_thread = ir::simplify(of_thread);
+  if (ir::is_const_int(of_thread)) return {};
+  const int64_t groups = ir::kSwizzledLines * s.line();
+  const auto [whole, rest] = split_sum(ir::simplify(others), groups);
+  if (!ir::is_const_int(rest)) return {};  // less than a group
+  return {swizzled_text(s, ir::simplify(of_thread + rest), ""), whole};
+}
+
+void KeptPlaces::look(const std::vector<DeviceStmt>& list) {
+  for (const DeviceStmt& s : list) {
+    const bool reads = s.kind == Kind::warp && warp_op(s.warp).moves();
+    if (reads || s.kind == Kind::copy) {
+      const Parts of = parts(reads ? s.places.back() : s.places.front());
+      if (!of.kept.empty() && names_.count(of.kept) == 0) {
+        const std::string& name = names_[of.kept] = fmt::format("z{}", names_.size());
+        declarations_.push_back(fmt::format("const lt_int {} = lt_kept({});", name, of.kept));
+      }
+    }
+    look(s.body);
+    look(s.otherwise);
+  }
+}
+
+std::string KeptPlaces::find(const DevicePlace& at) const {
+  if (names_.empty()) return {};
+  const Parts of = parts(at);
+  const auto name = of.kept.empty() ? names_.end() : names_.find(of.kept);
+  if (name == names_.end()) return {};
+  return fmt::format("{} + ({} + {})", p_.shared[static_cast<size_t>(at.index)].name, integer_text(of.others),
+                     name->second);
+}
+
+}  // namespace lathe::jit
