@@ -47,8 +47,9 @@ TEST(GroupCode, IsWrittenOut) {
   EXPECT_EQ(count_of(m.program, Kind::barrier), 4) << text;  // in the loop, after it, and two of the last terms
   EXPECT_EQ(count_of(m.program, Kind::await_products), 3) << text;
   const std::string code = jit::cuda_text(m.program, "lathe_leaf");
-  for (const char* line : {"#define LT_WGMMA_64\n#include", "LT_DYNAMIC_SHARED(lt_all, ", "s1 + lt_swizzled(",
-                           "lt_fence_sums();\n", "lt_fence_shared();\n", "lt_wgmma_bf16_64<0, 0>("})
+  for (const char* line :
+       {"#define LT_WGMMA_64\n#include", "LT_DYNAMIC_SHARED(lt_all, ", "s1 + ((2048ll * i23) + lt_swizzled(",
+        "lt_fence_sums();\n", "lt_fence_shared();\n", "lt_wgmma_bf16_64<0, 0>("})
     EXPECT_THAT(code, HasSubstr(line));
   // Rows last: lines of 64 rows, two panels of them.
   EXPECT_THAT(print(made(true, false).program), ContainsRegex("\\] across 512, s3\\[.*\\] across 512\n"));

@@ -203,8 +203,7 @@ TEST(Swizzle, NarrowLinesAreCandidates) {
   EXPECT_GE(narrow, 1);
   const auto tiles = search::tensor_tiles_of(general, sizes_of(general, {{"M", 512}, {"N", 768}, {"K", 512}}), h200);
   ASSERT_TRUE(tiles.ok()) << tiles.status().to_string();
-  EXPECT_FALSE((*tiles)[0].swizzled);
-  EXPECT_TRUE((*tiles)[1].swizzled);
+  for (const TensorTile& t : *tiles) EXPECT_EQ(t.swizzled, t.stages > 1);  // what asynchronous copies fill
 }
 
 }  // namespace

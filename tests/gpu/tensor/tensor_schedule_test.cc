@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <utility>
 
 #include "ir/analysis/analysis.h"
 #include "ir/meaning/interpreter.h"
@@ -37,8 +38,8 @@ TEST(TensorSchedule, EveryTileKeepsTheValues) {
   const GeneralKernel general = general_kernel(naive);
   int number = 0;
   for (TensorTile tile : tensor_tiles()) {
-    tile.stages = 1 + number % 3;
-    if (!check_tile(tile).ok()) tile.stages = 1;
+    const int64_t least = std::exchange(tile.stages, 1 + number % 3);
+    if (!check_tile(tile).ok()) tile.stages = least;
     const auto made = tensor_schedule(general, tile);
     ASSERT_TRUE(made.ok()) << made.status().to_string();
     if (number++ % 9 != 0) continue;
