@@ -2,6 +2,7 @@
 # Judges the lines of `lathe bench --json` by a table of least values: judge.py TARGETS BENCH [MACHINE]
 # TARGETS: `targets`, of which the first with a pattern that a row's operator matches counts: `key` of the row has to be
 # at least `least`; of_peak with `of: ceiling` is taken over the row's `ceiling`. `why_not`: the row is not judged.
+# Nor is one by an of_peak that does not name the instruction, `peak_of`.
 # MACHINE: what scripts/report.sh writes of the machine, which has one of the levels `isa`. On another family than
 # `machine` names, a row whose other limit binds, or is so near that their ratio is at most `near`, needs `roofline` of
 # the larger of of_peak / ceiling and of_read instead.
@@ -54,6 +55,8 @@ def beside(row, target, rows):
     if reference is None:
         return "not judged", f"no row {row['op'].replace(prefix, other, 1)}"
     key = target["key"]
+    if key == "of_peak" and row.get("peak_of") != reference.get("peak_of", ""):
+        return "not judged", f"its peak_of is not that of {reference['op']}"
     if key == "speed":
         value = target.get("times", 1) * reference["us"] / row["us"]
     else:
@@ -74,6 +77,10 @@ def judge(row, table, machine, rows):
     if "over" in target:
         return beside(row, target, rows)
     shares = {key: row[key] for key in {"of_peak", "of_read", target["key"]} if row.get(key) is not None}
+    if "of_peak" in shares and not row.get("peak_of"):
+        del shares["of_peak"]
+        if target["key"] == "of_peak":
+            return "not judged", "the row has no peak_of"
     limits = dict(shares)
     if "of_peak" in shares:
         limits["of_peak"] /= row.get("ceiling", 1)

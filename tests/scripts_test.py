@@ -35,8 +35,9 @@ def test_results(folder):
 
 def test_judge(folder):
     machine = {"target": {"family": 26, "isa": "avx512"}}
-    rows = [{"op": "mm_f32_4x4096x4096", "of_read": 0.92}, {"op": "mm_f32_8x4096x4096", "of_read": 0.89, "of_peak": 0.3},
-            {"op": "low_q4_k_8x4096x4096", "of_peak": 0.61, "ceiling": 0.8}, {"op": "low_q4_k_16x4096x4096", "of_peak": 0.59, "ceiling": 0.8},
+    rows = [{"op": "mm_f32_4x4096x4096", "of_read": 0.92}, {"op": "mm_f32_8x4096x4096", "of_read": 0.89, "of_peak": 0.3, "peak_of": "fma"},
+            {"op": "low_q4_k_8x4096x4096", "of_peak": 0.61, "peak_of": "vpdpbusd", "ceiling": 0.8},
+            {"op": "low_q4_k_16x4096x4096", "of_peak": 0.59, "peak_of": "vpdpbusd", "ceiling": 0.8},
             {"op": "decode_hot_32_8_f32", "of_read": 0.1}, {"op": "unheard_of"}, {"op": "square_f32_256x256x256", "of_peak": None}]
     (folder / "rows.jsonl").write_text("\n".join(json.dumps({"event": "row", **r}) for r in rows) + '\n{"event": "summary"}\n')
 
@@ -62,19 +63,28 @@ def test_judge(folder):
         assert out[1].endswith("of_peak 0.70 binds or is near, 0.80 expected of the larger"), out
         assert out[3].endswith("of_read 0.81 binds or is near, 0.80 expected of the larger"), out
     # Without a ceiling nothing is judged by it; the larger limit is taken over it.
-    alone = [{"op": "low_q5_0_8x4096x4096", "of_peak": 0.7}, {"op": "gemv_q4_0_4x4096x4096", "of_read": 0.7, "of_peak": 0.72, "ceiling": 0.89}]
+    alone = [{"op": "low_q5_0_8x4096x4096", "of_peak": 0.7, "peak_of": "vpdpbusd"},
+             {"op": "gemv_q4_0_4x4096x4096", "of_read": 0.7, "of_peak": 0.72, "peak_of": "vpdpbusd", "ceiling": 0.89}]
     (folder / "rows.jsonl").write_text("\n".join(json.dumps({"event": "row", **r}) for r in alone))
     code, out = judged(machine)
     assert code == 0 and out[0].endswith("the row has no ceiling") and "of_peak 0.81 binds" in out[1] and out[1].startswith("met"), out
+    # A peak that does not name its instruction says nothing.
+    for row in alone:
+        del row["peak_of"]
+    (folder / "rows.jsonl").write_text("\n".join(json.dumps({"event": "row", **r}) for r in alone))
+    code, out = judged(machine)
+    assert code == 1 and out[0].endswith("the row has no peak_of") and out[1].endswith("of_read 0.70, expected 0.95"), out
     both = [{"op": "single_4x2048x2048", "us": 10.0}, {"op": "grouped_8x4x2048x2048", "us": 88.0}, {"op": "paged_16_f32_32_8", "us": 1.0},
-            {"op": "mm_f32_8x4096x4096", "of_peak": 0.5, "of_read": 0.95}, {"op": "two_mm_f32_8x4096x4096", "of_peak": 0.45, "of_read": 0.855}]
+            {"op": "mm_f32_8x4096x4096", "of_peak": 0.5, "of_read": 0.95}, {"op": "two_mm_f32_8x4096x4096", "of_peak": 0.45, "of_read": 0.855},
+            {"op": "low_q8_0_8x4096x4096", "of_peak": 0.5, "peak_of": "fma"}, {"op": "two_low_q8_0_8x4096x4096", "of_peak": 0.5, "peak_of": "vpdpbusd"}]
     (folder / "both.jsonl").write_text("\n".join(json.dumps({"event": "row", **r}) for r in both))
     done = subprocess.run([sys.executable, ROOT / "bench/judge.py", ROOT / "bench/limits-llm.targets.json", folder / "both.jsonl"], capture_output=True,
                           text=True, check=False)
     out = done.stdout.splitlines()
-    assert [line.split()[0] for line in out[:-1]] == ["not", "met", "not", "met", "missed"], out
+    assert [line.split()[0] for line in out[:-1]] == ["not", "met", "not", "met", "missed", "not", "not"], out
     assert out[1].endswith("speed 0.91 of single_4x2048x2048, expected 0.90") and out[2].endswith("no row contiguous_f32_32_8"), out
     assert out[4].endswith("of_read 0.90 of mm_f32_8x4096x4096, expected 0.95"), out
+    assert out[6].endswith("its peak_of is not that of low_q8_0_8x4096x4096"), out
     # Of several runs the median counts.
     runs = [{"op": "mm_f32_4x4096x4096", "of_read": share} for share in (0.5, 0.93, 0.94)]
     (folder / "rows.jsonl").write_text("\n".join(json.dumps({"event": "row", **r}) for r in runs))

@@ -5,6 +5,8 @@
 //   softmax    max(r + 1) beside exp, sum(r) -> stash; scale from the stash
 //   norms      one pass of sums from L1, one of results; four accumulators
 //   chains     straight through, four vectors a step
+#include <algorithm>
+
 #include "bench/blueprints/case.h"
 
 #if defined(__x86_64__)

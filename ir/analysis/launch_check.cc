@@ -29,6 +29,13 @@ Expr blocks_along(const Stmt& scope, const Ranges& outer) {
   return most >= 1 && most <= kMostPast ? Expr(most) : Expr();
 }
 
+// Blocks do what their scope holds: nothing stands beside it in the scope around.
+static Status check_alone(const Stmt& scope, const std::vector<const Stmt*>& outer) {
+  if (outer.empty() || outer.back()->body.size() == 1) return {};
+  return invalid("launch: @{} scope {} holds more than @{} scope {}", mark_name(outer.back()->mark), outer.back()->iter,
+                 mark_name(scope.mark), scope.iter);
+}
+
 Status check_launch_scope(const Stmt& scope, const std::vector<const Stmt*>& outer, const Ranges& ranges) {
   const bool grid = scope.mark == Mark::grid, block = scope.mark == Mark::block,
              parallel = scope.mark == Mark::parallel;
@@ -49,6 +56,7 @@ Status check_launch_scope(const Stmt& scope, const std::vector<const Stmt*>& out
       return invalid("launch: @persistent scope {} does not stand inside @grid scopes alone", scope.iter);
     if (!is_const_int(scope.extent, 1))
       return invalid("launch: @persistent scope {} runs {} times, expected once", scope.iter, print(scope.extent));
+    return check_alone(scope, outer);
   }
   if (scope.mark == Mark::cluster) {
     if (outer.empty() || !std::all_of(outer.begin(), outer.end(), [](const Stmt* o) { return o->mark == Mark::grid; }))
@@ -56,8 +64,7 @@ Status check_launch_scope(const Stmt& scope, const std::vector<const Stmt*>& out
     if (!is_const_int(scope.extent, kClusterBlocks))
       return invalid("launch: @cluster scope {} runs {} times, expected {}", scope.iter, print(scope.extent),
                      kClusterBlocks);
-    if (outer.back()->body.size() != 1)
-      return invalid("launch: @grid scope {} holds more than @cluster scope {}", outer.back()->iter, scope.iter);
+    return check_alone(scope, outer);
   }
   if (!grid && !block && !parallel) return {};
   if (parallel ? any_marked(outer, Mark::grid) : any_marked(outer, Mark::parallel))
@@ -68,8 +75,7 @@ Status check_launch_scope(const Stmt& scope, const std::vector<const Stmt*>& out
       if (o->mark != Mark::grid)
         return invalid("launch: @grid scope {} stands inside {}, which is none", scope.iter, o->iter);
     }
-    if (!outer.empty() && outer.back()->body.size() != 1)
-      return invalid("launch: @grid scope {} holds more than @grid scope {}", outer.back()->iter, scope.iter);
+    return check_alone(scope, outer);
   }
   if (!block) return {};
   if (!any_marked(outer, Mark::grid))

@@ -135,6 +135,23 @@ bool lives_inside(const Kernel& kernel, const std::string& buffer, const ScopePa
   return true;
 }
 
+bool has_values(const Kernel& kernel, const std::string& buffer, std::string* why) {
+  std::vector<std::string> names = {buffer};  // and all that they are made of
+  for (size_t i = 0; i < names.size(); ++i) {
+    const std::string name = names[i];
+    if (is_input(kernel.find_buffer(name)->place)) continue;
+    if (!lives_inside(kernel, name, {}, why)) return false;
+    for (const Access& a : collect_accesses(kernel.body, {}, &name)) {
+      if (!a.write) continue;
+      for_each_node(a.stmt->value, [&](const ExprNode& n) {
+        const bool further = n.op == Op::k_load && std::find(names.begin(), names.end(), n.name) == names.end();
+        if (further) names.push_back(n.name);
+      });
+    }
+  }
+  return true;
+}
+
 bool is_above_minus_infinity(const Kernel& kernel, const Expr& e) {
   if (e->op != Op::k_load) return false;
   bool starts = false, rises = true;

@@ -34,6 +34,9 @@ Answer separable(const ir::Kernel& kernel, const std::string& iter, size_t at,
 // plain write of the same cell, and is no access outside the scope? An empty path: of the Kernel.
 bool lives_inside(const ir::Kernel& kernel, const std::string& buffer, const ScopePath& path, std::string* why);
 
+// Does no value that is read of the buffer come from a cell that nothing wrote, as a copy of such a cell does?
+bool has_values(const ir::Kernel& kernel, const std::string& buffer, std::string* why);
+
 // A load of a buffer that starts from finite numbers, alone or in maxima, and takes maxima, which leave out NaN: it may
 // rise to infinity, but it is never -inf.
 bool is_above_minus_infinity(const ir::Kernel& kernel, const ir::Expr& e);

@@ -60,9 +60,10 @@ static Status create_temporary(TransformResult& result, const Move& move, const 
       inside_mark(site.path, Mark::parallel) || inside_mark(site.path, Mark::block) ||
       (!own && inside_mark(site.path, Mark::grid)))
     return invalid("expected a place outside @vector, @tensor, @parallel, @grid and @block scopes");
-  const bool outside =
-      std::any_of(site.body->begin(), site.body->end(), [](const Stmt& s) { return s.mark == Mark::grid; });
-  if (own && outside) return invalid("expected a place inside of all @grid scopes");
+  const auto beside = std::find_if(site.body->begin(), site.body->end(),
+                                   [](const Stmt& s) { return is_of_grid(s.mark) || s.mark == Mark::persistent; });
+  if (own && beside != site.body->end())
+    return invalid("expected a place inside of all @grid, @cluster and @persistent scopes, `{}` is one", beside->iter);
   if (buffer.place == Place::shared && !own)
     return invalid("expected a buffer that is not shared, got `{}`", buffer.name);
   const std::vector<Access> accesses = collect_accesses(*site.body, site.path, &buffer.name);

@@ -52,7 +52,7 @@ class Widening {
   std::string seen_elsewhere() const;
   std::string changes_something();
   std::string not_to_be_read();
-  bool is_assigned(const Access& read, const std::vector<Expr>& at, const Ranges& ranges) const;
+  Expr only_value(const Access& read, const std::vector<Expr>& at, const Ranges& ranges) const;
   void write(const std::vector<std::string>& created);
   std::string reads_unassigned() const;
 
@@ -81,7 +81,8 @@ class Widening {
   double value_ = 0;               // of further cells that are read
   int64_t rise_ = 0;               // of begin and end, from one iteration of the outer scope to the next
   Expr begin_, wide_begin_, wide_extent_;
-  std::vector<std::string> to_be_assigned_;  // what further iterations read, if several nests assign it
+  // What further iterations read if several nests assign it, else what the one assignment reads.
+  std::vector<std::string> to_have_values_;
 };
 
 // An expression of one load, rounded or not: 0 and -inf stay what they are.
@@ -262,14 +263,14 @@ std::string Widening::changes_something() {
   return {};
 }
 
-// Whether one statement, before the outer scope, has given these cells of a temporary their only values.
-bool Widening::is_assigned(const Access& read, const std::vector<Expr>& at, const Ranges& ranges) const {
+// What one statement, before the outer scope, has given these cells of a temporary. Null: there may be other values.
+Expr Widening::only_value(const Access& read, const std::vector<Expr>& at, const Ranges& ranges) const {
   const std::vector<Access> all = collect_accesses(kernel_.body, {}, &read.buffer);
   const Access& write = all.front();
   const bool once = write.write && write.op == AssignOp::set &&
                     std::none_of(all.begin() + 1, all.end(), [](const Access& a) { return a.write; });
   const ScopePath life_path = life();
-  if (!once || std::count(write.scopes.begin(), write.scopes.end(), life_path.back()) != 0) return false;
+  if (!once || std::count(write.scopes.begin(), write.scopes.end(), life_path.back()) != 0) return {};
   const auto split = std::mismatch(write.scopes.begin(), write.scopes.end(), life_path.begin(), life_path.end());
   const auto common = static_cast<size_t>(split.first - write.scopes.begin());
   size_t own = 0;  // scopes of the write alone, each of which chooses one dimension
@@ -279,19 +280,19 @@ bool Widening::is_assigned(const Access& read, const std::vector<Expr>& at, cons
     const auto scope = std::find_if(write.scopes.begin(), write.scopes.end(), [&](const Stmt* s) {
       return index->op == Op::k_iter && s->iter == index->name && s->mark == Mark::none;
     });
-    if (scope == write.scopes.end()) return false;
+    if (scope == write.scopes.end()) return {};
     if (scope < split.first) {
-      if (!equal(at[d], index)) return false;
+      if (!equal(at[d], index)) return {};
       continue;
     }
     ++own;
     for (size_t i = common; i < write.scopes.size(); ++i) {
-      if (uses((*scope)->extent, write.scopes[i]->iter)) return false;
+      if (uses((*scope)->extent, write.scopes[i]->iter)) return {};
     }
     if (!surely_le(Expr(0), at[d], ranges) || !surely_le(simplify(at[d] + Expr(1), ranges), (*scope)->extent, ranges))
-      return false;
+      return {};
   }
-  return own == write.scopes.size() - common;
+  return own == write.scopes.size() - common ? write.stmt->value : Expr();
 }
 
 std::string Widening::not_to_be_read() {
@@ -309,8 +310,12 @@ std::string Widening::not_to_be_read() {
       for (size_t i = path.size(); i < a.scopes.size(); ++i) ranges.enter(*a.scopes[i]);
       std::vector<Expr> cell;
       for (const Expr& e : a.index) cell.push_back(simplify(substitute(e, {{scope.iter, shifted}}), ranges));
-      const bool given = is_row(a.buffer) || is_input(b.place) || is_assigned(a, cell, ranges);
-      if (!given) to_be_assigned_.push_back(a.buffer);
+      const bool given = is_row(a.buffer) || is_input(b.place);
+      const Expr made_of = given ? Expr() : only_value(a, cell, ranges);
+      if (!given && !made_of) to_have_values_.push_back(a.buffer);
+      for_each_node(made_of, [&](const ExprNode& n) {
+        if (n.op == Op::k_load) to_have_values_.push_back(n.name);
+      });
       for (size_t d = 0; d < a.index.size(); ++d) {
         const Expr& at = cell[d];
         if (surely_le(Expr(0), at, ranges) && surely_le(simplify(at + Expr(1), ranges), b.dims[d], ranges)) continue;
@@ -323,8 +328,8 @@ std::string Widening::not_to_be_read() {
 
 // Asked when they are wider: whether several nests together have assigned what they read.
 std::string Widening::reads_unassigned() const {
-  for (const std::string& name : to_be_assigned_) {
-    if (!lives_inside(kernel_, name, {}, nullptr)) return fmt::format("`{}` is no input, nor assigned before", name);
+  for (const std::string& name : to_have_values_) {
+    if (!has_values(kernel_, name, nullptr)) return fmt::format("`{}` is no input, nor assigned before", name);
   }
   return {};
 }

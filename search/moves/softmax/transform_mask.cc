@@ -239,7 +239,7 @@ std::string Masking::without_values() const {
     if (a.write || a.buffer == value_->name || is_param(k_.find_buffer(a.buffer)->place)) continue;
     if (!indexed_by(a.index, iterator(2))) continue;
     std::string why;
-    if (!lives_inside(k_, a.buffer, {}, &why)) return why;
+    if (!has_values(k_, a.buffer, &why)) return why;
   }
   return {};
 }

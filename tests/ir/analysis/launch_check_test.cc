@@ -58,9 +58,9 @@ TEST(LaunchCheck, Refuses) {
   EXPECT_EQ(verdict(role("  for g < 1 @grid:\n    for h < 1:\n      ", "2")),
             "launch: @role scope r runs 2 times, expected once");
   EXPECT_EQ(verdict(role("  for g < 1 @grid:\n    for h < 1:\n      ", "1")), "ok");
-  const auto persistent = [](const std::string& around, const char* times) {
+  const auto persistent = [](const std::string& around, const char* times, const char* beside = "") {
     return around + "for r < " + times +
-           " @persistent:\n        for a < N:\n          for b < M:\n            y[a, b] = x[a, b]\n";
+           " @persistent:\n        for a < N:\n          for b < M:\n            y[a, b] = x[a, b]\n" + beside;
   };
   EXPECT_EQ(verdict(persistent("  for g < 1:\n    for h < 1:\n      ", "1")),
             "launch: @persistent scope r does not stand inside @grid scopes alone");
@@ -69,6 +69,8 @@ TEST(LaunchCheck, Refuses) {
   EXPECT_EQ(verdict(persistent("  for g < 1 @grid:\n    for h < 1 @grid:\n      ", "2")),
             "launch: @persistent scope r runs 2 times, expected once");
   EXPECT_EQ(verdict(persistent("  for g < 1 @grid:\n    for h < 1 @grid:\n      ", "1")), "ok");
+  EXPECT_EQ(verdict(persistent("  for g < 1 @grid:\n    for h < 1 @grid:\n      ", "1", "      y[0, 0] = 0.0\n")),
+            "launch: @grid scope h holds more than @persistent scope r");
   const auto cluster = [](const std::string& around, const char* times, const char* beside = "") {
     return around + "for r < " + times +
            " @cluster:\n      for a < N:\n        for b < M:\n          y[a, b] = x[a, b]\n" + beside;

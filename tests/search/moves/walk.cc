@@ -154,6 +154,7 @@ namespace {
 using Random = std::mt19937_64;
 constexpr double kCancelled = 10;  // terms of few sums are not all of one sign
 size_t below(Random& random, size_t n) { return static_cast<size_t>(random() % n); }
+const Transform& any_row(Random& random) { return transforms()[below(random, transforms().size())]; }
 
 SymbolValues random_symbols(const Kernel& kernel, Random& random) {
   SymbolValues out;
@@ -223,9 +224,11 @@ std::string walk(const WalkKernel& start, uint64_t seed, const WalkOptions& opti
   const size_t length = 1 + below(random, static_cast<size_t>(options.max_moves));
   for (size_t step = 0; step < length; ++step) {
     const bool aimed = !options.row.empty() && below(random, 2) == 0;
-    const Transform& row = aimed ? *find_transform(options.row) : transforms()[below(random, transforms().size())];
-    const std::vector<Move> moves = row.propose(kernel);
+    const Transform* chosen = aimed ? find_transform(options.row) : &any_row(random);
+    std::vector<Move> moves = chosen->propose(kernel);
+    if (moves.empty()) moves = (chosen = &any_row(random))->propose(kernel);
     if (moves.empty()) continue;
+    const Transform& row = *chosen;
     TransformParams params;
     if (row.name == options.row) params.disabled_precondition = options.disabled_precondition;
     for (int attempt = 0; attempt < 6; ++attempt) {
