@@ -2,6 +2,7 @@
 #include "search/gpu/attention/tensor_attention.h"
 
 #include <algorithm>
+#include <string_view>
 
 #include "ir/analysis/analysis.h"
 #include "ir/base/gpu_target.h"
@@ -20,7 +21,7 @@ namespace {
 constexpr int64_t kHalves = 8;  // elements of 2 bytes in an access of 16
 constexpr int64_t kSquare = 16, kColumns = 8, kLaneRows = 8, kLaneColumns = 2;
 constexpr int64_t kMostCopies = 4, kMostOfHeads = 8, kMostLoads = 16;  // of a thread, at a time
-constexpr int64_t kGroupRows = 64, kPanel = 64;  // of four warps that multiply together; elements of a swizzled line
+constexpr int64_t kGroupRows = 64;                                     // of four warps that multiply together
 
 // That of keys or of values, which multiplies what the statement updates.
 Expr load_of_scale(const Stmt& s) {
@@ -206,13 +207,18 @@ class Writer : private AttentionWriter {
     if (bytes()) list_.move("move_to_shared vs_f {}", b_);
     if (mask_) list_.move("move_to_{} mask_f {}", mask_has_rows() ? "register" : "shared", b_);
     if (t_.groups) {
-      panels("k_s", depth());
-      panels("v_s", columns());
+      swizzle_lines(list_, "k_s", 1, depth());
+      swizzle_lines(list_, "v_s", 1, columns());
       return;
     }
-    // Eight lines lie in different banks.
+    // Eight lines lie in different banks. Padding would move lines of asynchronous copies apart.
     for (const auto& [name, line] : {std::pair{"q_s", depth()}, {"k_s", depth()}, {"v_s", columns()}}) {
-      if (line / kHalves % 2 == 0) list_.move("repeat_padding {} 1 {}", name, kHalves);
+      if (line / kHalves % 2 != 0) continue;
+      if (t_.stages > 1 && std::string_view(name) != "q_s") {
+        swizzle_lines(list_, name, 1, line);
+      } else {
+        list_.move("repeat_padding {} 1 {}", name, kHalves);
+      }
     }
   }
 
@@ -330,14 +336,6 @@ class Writer : private AttentionWriter {
     list_.sort({rw, rt, columns, tk, tt}, {rw, tk, tt, rt, columns});
     list_.move("parallelize_block {}", rw);
     list_.move("unroll_scope {}", tk);
-  }
-  // Lines of 64 neighbours: where there are more, a panel of them follows the other.
-  void panels(const std::string& buffer, int64_t line) {
-    if (line > kPanel) {
-      list_.move("tile_buffer {} 1 {}", buffer, kPanel);
-      list_.move("swap_dims {} 0 1", buffer);
-    }
-    list_.move("swizzle_buffer {} {}", buffer, widest_swizzle(kPanel));
   }
   // Keys and values of blocks, which the hardware copies.
   void boxes() {

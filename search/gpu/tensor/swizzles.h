@@ -1,6 +1,9 @@
 // The swizzle of what is staged of a factor on tensor cores: by the number of its neighbours.
 #pragma once
 #include <cstdint>
+#include <string>
+
+#include "search/gpu/move_list.h"
 
 namespace lathe::search {
 
@@ -10,6 +13,17 @@ inline int64_t widest_swizzle(int64_t neighbours) {
     if (2 * neighbours % bytes == 0) return bytes;
   }
   return 0;
+}
+
+// Swizzles lines of so many neighbours, elements of 2 bytes along the last dimension, as widely as they can be; where
+// that is less than a line, a panel of lines follows the other.
+inline void swizzle_lines(MoveList& list, const std::string& buffer, int last, int64_t neighbours) {
+  const int64_t bytes = widest_swizzle(neighbours);
+  if (2 * neighbours > bytes) {
+    list.move("tile_buffer {} {} {}", buffer, last, bytes / 2);
+    list.move("swap_dims {} {} {}", buffer, last - 1, last);
+  }
+  list.move("swizzle_buffer {} {}", buffer, bytes);
 }
 
 }  // namespace lathe::search

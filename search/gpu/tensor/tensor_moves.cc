@@ -133,12 +133,7 @@ void TensorMoves::share() {
       list_.move("repeat_padding {}_s {} {}", s.buffer, outer_dims(s) + 1, kHalves);
       continue;
     }
-    const int64_t bytes = widest_swizzle(chunks(s) * kHalves), of_line = bytes / 2 / kHalves;
-    if (chunks(s) > of_line) {  // a panel of lines follows the other
-      list_.move("tile_buffer {}_s {} {}", s.buffer, outer_dims(s) + 1, of_line * kHalves);
-      list_.move("swap_dims {}_s {} {}", s.buffer, outer_dims(s), outer_dims(s) + 1);
-    }
-    list_.move("swizzle_buffer {}_s {}", s.buffer, bytes);
+    swizzle_lines(list_, s.buffer + "_s", outer_dims(s) + 1, chunks(s) * kHalves);
   }
 }
 
