@@ -83,6 +83,11 @@ Status apply_split_reduction(TransformResult& result, const Move& move, const Tr
     extent = Expr(interval((*at)->extent, ranges).hi);
   }
   if (split.empty()) return invalid("expected `{}` to be reduced in scope `{}`, below `at`", name, scope);
+  const bool own = inside_shared_out(site.path);  // each thread has its own parts
+  for (const Access* a : split) {
+    if (own && inside_shared_out(ScopePath(a->scopes.begin() + static_cast<std::ptrdiff_t>(fixed), a->scopes.end())))
+      return invalid("expected `{}` to be reduced by one thread in an iteration of `{}`", name, site.path.back()->iter);
+  }
   if (extent->ival < 1 || extent->ival > kMaxPartials)
     return invalid("expected `{}` to have at most {} iterations", scope, kMaxPartials);
   const AssignOp op = split.front()->op;
@@ -101,7 +106,7 @@ Status apply_split_reduction(TransformResult& result, const Move& move, const Tr
   Buffer partial;
   partial.name = created[0];
   partial.type = buffer.type;
-  partial.place = inside_shared_out(site.path) ? Place::stack : Place::heap;  // each thread has its own
+  partial.place = own ? Place::stack : Place::heap;
   partial.dims = {extent};
   std::vector<Expr> extents = {extent};
   for (size_t d = 0; d < staged.box.size(); ++d) {

@@ -5,10 +5,9 @@
 #include <cmath>
 
 #include "ir/analysis/analysis.h"
-#include "search/attention/parts.h"
+#include "search/gpu/attention/attention_writer.h"
 #include "search/gpu/attention/one_key.h"
 #include "search/gpu/attention/put_together.h"
-#include "search/gpu/move_list.h"
 #include "search/gpu/powers_of_two.h"
 #include "search/gpu/vector_width.h"
 
@@ -82,10 +81,10 @@ struct Shares {
   }
 };
 
-class Writer {
+class Writer : private AttentionWriter {
  public:
   Writer(const Kernel& kernel, const AttentionParts& p, int64_t part)
-      : p_(p), list_(kernel, "attention.1"), kernel_(kernel), part_(part) {}
+      : AttentionWriter(kernel, p, "attention.1"), part_(part) {}
 
   Result<Scheduled> run(int64_t most_block = INT64_MAX) {
     const Shares shares(kernel_, p_, part_, most_block);
@@ -118,12 +117,6 @@ class Writer {
   }
 
  private:
-  const std::string& j() const { return p_.scores->iter; }
-  const std::string& j1() const { return p_.powers->iter; }
-  const std::string& j2() const { return p_.values->iter; }
-  const std::string& n() const { return p_.columns->iter; }
-  const std::string& d() const { return p_.depth->iter; }
-  const std::string& i() const { return p_.row->iter; }
   bool several() const { return rows_ > 1; }
   // The scope in it that has nothing but `inner` comes to stand inside of that.
   void into(const std::string& scope, const std::string& inner) {
@@ -144,7 +137,6 @@ class Writer {
   }
   std::string part_of_group() const { return p_.heads.back()->iter + "p"; }
   std::string sequence() const { return p_.heads.front()->iter; }
-  bool ragged() const { return !p_.clear.empty(); }
 
   // A group of heads and a query, or a part of its keys: what a block of threads has.
   void divide() {
@@ -378,9 +370,6 @@ class Writer {
       list_.move("move_to_register {} {}", name, row_);
   }
 
-  const AttentionParts& p_;
-  MoveList list_;
-  const Kernel& kernel_;
   const int64_t part_;
   int64_t rows_ = 1, most_keys_ = 1, block_ = 1;
   std::string row_;  // the scope of all that a block of threads does

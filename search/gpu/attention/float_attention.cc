@@ -5,9 +5,9 @@
 
 #include "ir/analysis/analysis.h"
 #include "ir/core/names.h"
+#include "search/gpu/attention/attention_writer.h"
 #include "search/gpu/attention/one_key.h"
 #include "search/gpu/attention/tensor_attention.h"
-#include "search/gpu/move_list.h"
 
 namespace lathe::search {
 
@@ -19,10 +19,10 @@ constexpr int64_t kVector = 4, kWarp = 32;  // elements of an access of 16 bytes
 constexpr int64_t kMostLine = 128;          // depth and columns: sums of a thread are in registers
 constexpr int64_t kMostBytes = 227 * 1024;  // of shared memory, of some GPU
 
-class Writer {
+class Writer : private AttentionWriter {
  public:
   Writer(const Kernel& kernel, const AttentionParts& p, const FloatTile& tile)
-      : p_(p), t_(tile), list_(kernel, "float_attention.1") {}
+      : AttentionWriter(kernel, p, "float_attention.1"), t_(tile) {}
 
   Result<Scheduled> run() {
     list_.knob("rows", t_.rows);
@@ -46,17 +46,12 @@ class Writer {
     sums();
     copy("q_s", depth(), t_.rows);
     copy("k_s", depth(), t_.keys);
-    copy("v_s", p_.columns->extent->ival, t_.keys);
+    copy("v_s", columns(), t_.keys);
     return list_.finish();
   }
 
  private:
-  const std::string& j() const { return p_.scores->iter; }
-  const std::string& j1() const { return p_.powers->iter; }
-  const std::string& j2() const { return p_.values->iter; }
-  const std::string& n() const { return p_.columns->iter; }
-  const std::string& d() const { return p_.depth->iter; }
-  int64_t depth() const { return p_.depth->extent->ival; }
+  using AttentionWriter::columns;
 
   // Tiles of queries, those that see most keys first; blocks of keys, and what all queries of a tile do step by step.
   void tiles() {
@@ -194,9 +189,7 @@ class Writer {
     list_.move("vectorize_scope {}_1v", name);
   }
 
-  const AttentionParts& p_;
   const FloatTile t_;
-  MoveList list_;
   std::vector<std::string> grid_;  // the innermost one last
 };
 

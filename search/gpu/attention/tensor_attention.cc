@@ -6,9 +6,9 @@
 #include "ir/analysis/analysis.h"
 #include "ir/base/gpu_target.h"
 #include "ir/core/names.h"
+#include "search/gpu/attention/attention_writer.h"
 #include "search/gpu/attention/one_key.h"
 #include "search/gpu/attention/put_together.h"
-#include "search/gpu/move_list.h"
 
 namespace lathe::search {
 
@@ -31,10 +31,10 @@ Expr load_of_scale(const Stmt& s) {
   return out;
 }
 
-class Writer {
+class Writer : private AttentionWriter {
  public:
   Writer(const Kernel& kernel, const AttentionParts& p, const AttentionTile& tile)
-      : kernel_(kernel), p_(p), t_(tile), mask_(load_of_mask(kernel, p)), list_(kernel, "tensor_attention.1") {}
+      : AttentionWriter(kernel, p, "tensor_attention.1"), t_(tile), mask_(load_of_mask(kernel, p)) {}
 
   Result<Scheduled> run() {
     list_.knob("rows", t_.rows);
@@ -89,13 +89,6 @@ class Writer {
   }
 
  private:
-  const std::string& j() const { return p_.scores->iter; }
-  const std::string& j1() const { return p_.powers->iter; }
-  const std::string& j2() const { return p_.values->iter; }
-  const std::string& n() const { return p_.columns->iter; }
-  const std::string& d() const { return p_.depth->iter; }
-  int64_t depth() const { return p_.depth->extent->ival; }
-  int64_t columns() const { return p_.columns->extent->ival; }
   DType type() const { return kernel_.find_buffer("q")->type; }
   // Keys and values of i8, which their copies make numbers of the type of queries.
   bool bytes() const { return are_bytes(kernel_); }
@@ -120,7 +113,6 @@ class Writer {
   // The scope of rows with their results.
   const char* results() const { return t_.heads ? "irx" : "ire"; }
   bool keeps_queries() const { return search::keeps_queries(depth()); }
-  bool ragged() const { return !p_.clear.empty(); }
 
   // Results of rows that belong to no sequence; sequences are independent while their rows are said plainly.
   void sequences() {
@@ -130,7 +122,6 @@ class Writer {
 
   // Tiles of queries, or of the heads that share keys: ib; parts of their keys: kpg.
   void tiles() {
-    const std::string& i = p_.row->iter;
     if (t_.part > 0) {
       list_.move("split_softmax {} {} {} {} as kp", j(), j1(), j2(), t_.part);
       list_.move("inline_temporary {}_weight", p_.maximum());
@@ -145,11 +136,11 @@ class Writer {
         grid_.push_back(of_group + "k");
         of_group += "g";
       }
-      list_.move("swap_scopes {} {}", of_group, i);
-      grid_.push_back(i);
+      list_.move("swap_scopes {} {}", of_group, i());
+      grid_.push_back(i());
       list_.move("tile_scope {} {} tail=mask as ib,ir", of_group, t_.rows);
     } else {
-      list_.move("tile_scope {} {} tail=mask as ib,ir", i, t_.rows);
+      list_.move("tile_scope {} {} tail=mask as ib,ir", i(), t_.rows);
     }
     grid_.emplace_back("ib");
     if (starts_longest()) {
@@ -451,13 +442,10 @@ class Writer {
     list_.move("vectorize_scope {}_1v", name);
   }
 
-  const Kernel& kernel_;
-  const AttentionParts& p_;
   const AttentionTile& t_;
   const Expr mask_;                // null: there is none
   std::vector<std::string> grid_;  // the scopes of rows' blocks, the outermost first
   std::string at_ = "ib";          // the scope of what a block does
-  MoveList list_;
   const std::string b_ = "kb";
 };
 

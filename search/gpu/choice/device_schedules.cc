@@ -72,15 +72,15 @@ constexpr MakeSchedule kSchedules[] = {decoded_tensor,
                                        anywhere<scan_schedule>,
                                        anywhere<thread_schedule>};
 
-// Which operator it is and of which types: moves and scopes say nothing to who asked for it.
-ir::Status not_served(const ir::Kernel& kernel) {
+// Which operator it is and of which types, which say most to who asked for it, and why the last Schedule refused it.
+ir::Status not_served(const ir::Kernel& kernel, const ir::Status& why) {
   std::vector<std::string> types;
   for (const ir::Buffer& b : kernel.buffers) {
     const std::string name = ir::dtype_name(ir::given_type(b));
     if (ir::is_param(b.place) && std::find(types.begin(), types.end(), name) == types.end()) types.push_back(name);
   }
-  return ir::unsupported("{} of {} has no Schedule for a GPU in this form: docs/gpu.md says what a device serves",
-                         kernel.name, fmt::join(types, ", "));
+  return ir::unsupported("{} of {} has no Schedule for a GPU in this form (docs/gpu.md says what a device serves): {}",
+                         kernel.name, fmt::join(types, ", "), why.message());
 }
 
 // Products by what is decoded from several fields, of weights that integers choose.
@@ -113,16 +113,18 @@ ir::Result<Scheduled> device_schedule(const GeneralKernel& general, const ir::Sy
     }
     LATHE_ASSIGN(const std::vector<int64_t> parts, key_parts(general, sizes, target));
     ir::Result<Scheduled> made = first_made(parts, [&](int64_t part) { return attention_schedule(general, part); });
-    return made.ok() ? std::move(made) : not_served(general.kernel);
+    return made.ok() ? std::move(made) : not_served(general.kernel, made.status());
   }
   if (chooses_decoded(general.kernel))
     return ir::unsupported("{}: weights of few bits that integers choose are served on the CPU alone",
                            general.kernel.name);
+  ir::Status why;  // of the last one, which asks least
   for (const MakeSchedule make : kSchedules) {
     ir::Result<Scheduled> made = make(general, sizes, target);
     if (made.ok()) return made;
+    why = made.status();
   }
-  return not_served(general.kernel);
+  return not_served(general.kernel, why);
 }
 
 ir::Kernel kernel_of_schedule(const GeneralKernel& general, const Schedule& schedule) {
