@@ -1,5 +1,9 @@
 // The body of rewrite(); included by expr.h only.
 #pragma once
+#include <cstddef>
+#include <memory>
+#include <utility>
+#include <vector>
 
 namespace lathe::ir {
 

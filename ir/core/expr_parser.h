@@ -1,6 +1,7 @@
 // The expression half of the parser: precedence climbing over tokens, with names resolved as they are met. Used by
 // parser.cc only. Depth is limited, so that no text can exhaust the stack here or in any later walk over the tree.
 #pragma once
+#include <algorithm>
 #include <string>
 #include <vector>
 

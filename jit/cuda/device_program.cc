@@ -2,6 +2,7 @@
 #include "jit/cuda/device_program.h"
 
 #include <algorithm>
+#include <cstddef>
 
 #include "ir/core/text_form.h"
 

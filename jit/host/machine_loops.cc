@@ -63,6 +63,7 @@ LATHE_DOT_LOOP(vdpbf16ps_256, I4, "avx512f,avx512vl", LATHE_DOT_STEP_V)
 #undef LATHE_DOT_CODE
 #undef LATHE_DOT_LOOP
 
+#if LATHE_ASSEMBLES_TILES
 // Six sums of 16 x 16, more than a product takes of the time between two; a tile has 16 rows of 64 bytes.
 constexpr int64_t kTileSums = 6, kTileRows = 16, kTileBytes = 64;
 struct alignas(64) TileConfig {
@@ -91,6 +92,11 @@ LATHE_TILE_LOOP(tdpbf16ps_loop, "tdpbf16ps")
 #undef LATHE_TILE_LOOP
 #undef LATHE_TILE_ZERO
 #undef LATHE_EACH_TILE
+// Operations of a step: two for each byte, or pair of bytes, of a factor and each sum.
+constexpr int64_t of_tiles(int64_t of_factor) {
+  return 2 * kTileSums * kTileRows * (kTileBytes / 4) * kTileBytes / of_factor;
+}
+#endif
 
 // Reads `lines` cache lines in `streams` equal parts side by side.
 #define LATHE_READ_LOOP(name, type, isa, constraint)                                           \
@@ -134,21 +140,20 @@ constexpr MachineLoops kLoops[] = {
 
 using enum ir::CpuFeature;
 constexpr uint64_t kAvx2 = kCpu_avx2, k512 = kCpu_avx512f | kCpu_avx512bw, k256 = k512 | kCpu_avx512vl;
-// Of a step of vectors, and of tiles: two for each byte, or pair of bytes, of a factor and each sum's lane.
+// Of a step of vectors: two for each byte, or pair of bytes, of a factor and each sum's lane.
 constexpr int64_t of_vectors(int64_t bytes, int64_t of_factor) { return 2 * kFmaChains * bytes / of_factor; }
-constexpr int64_t of_tiles(int64_t of_factor) {
-  return 2 * kTileSums * kTileRows * (kTileBytes / 4) * kTileBytes / of_factor;
-}
 constexpr DotLoop kDots[] = {
     {"vpmaddubsw", ir::DType::i8, kAvx2, 3, false, of_vectors(32, 1), vpmaddubsw_256},
     {"vpmaddubsw", ir::DType::i8, k512, 3, false, of_vectors(64, 1), vpmaddubsw_512},
     {"vpdpbusd", ir::DType::i8, kCpu_avx_vnni, 1, false, of_vectors(32, 1), vex_vpdpbusd_256},
     {"vpdpbusd", ir::DType::i8, k256 | kCpu_avx512vnni, 1, false, of_vectors(32, 1), vpdpbusd_256},
     {"vpdpbusd", ir::DType::i8, k512 | kCpu_avx512vnni, 1, false, of_vectors(64, 1), vpdpbusd_512},
-    {"tdpbusd", ir::DType::i8, kCpu_amx_tile | kCpu_amx_int8, 1, true, of_tiles(1), tdpbusd_loop},
     {"vdpbf16ps", ir::DType::bf16, k256 | kCpu_avx512bf16, 1, false, of_vectors(32, 2), vdpbf16ps_256},
     {"vdpbf16ps", ir::DType::bf16, k512 | kCpu_avx512bf16, 1, false, of_vectors(64, 2), vdpbf16ps_512},
+#if LATHE_ASSEMBLES_TILES
+    {"tdpbusd", ir::DType::i8, kCpu_amx_tile | kCpu_amx_int8, 1, true, of_tiles(1), tdpbusd_loop},
     {"tdpbf16ps", ir::DType::bf16, kCpu_amx_tile | kCpu_amx_bf16, 1, true, of_tiles(2), tdpbf16ps_loop},
+#endif
 };
 
 }  // namespace

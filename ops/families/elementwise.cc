@@ -4,6 +4,7 @@
 //
 // One dimension where all tensors are compact. Operands e0, e1, ..., t0, t1, ... of what is stored on the way, y.
 #include <algorithm>
+#include <cstddef>
 
 #include "ops/kernel_writer.h"
 #include "ops/monomial.h"

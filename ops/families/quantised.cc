@@ -9,6 +9,8 @@
 //
 // v is the weight's expression of the format. Operands: a, the fields f0, f1, ..., the groups g of inputs, ids or
 // offsets, then e0, e1, ... of the followers, y. Sums are f32 whatever a is; the result has the dtype of a.
+#include <algorithm>
+
 #include "ops/families/expert_rows.h"
 #include "ops/quant_formats.h"
 #include "ops/samples.h"
@@ -236,17 +238,31 @@ constexpr SampleAxis kAxes[] = {{"m"}, {"n", true}, {"blocks", true}};
 constexpr std::initializer_list<int64_t> kAround[] = {{5, 2}, {33, 1}, {1, 3}, {0, 1}, {5, 0}, {1, 1}};
 constexpr int64_t kMostBlocks = 9, kSampleGroup = 32, kSampleWeights = 3;
 
-enum HeldAs : uint8_t { kConstants, kInputs, kReordered, kHeldAs };  // as the format permits
-int variants(const OpRow&) { return kHeldAs * static_cast<int>(quant_formats().size()); }
+enum class HeldAs : uint8_t { constants, inputs, reordered };
+struct Variant {
+  const QuantFormat* format;
+  HeldAs held;
+};
+// Each format as it permits: its fields are inputs if nothing is made of them, groups have an order of their own.
+std::vector<Variant> variants_of(const OpRow& row) {
+  std::vector<Variant> out;
+  for (const QuantFormat& f : quant_formats()) {
+    out.push_back({&f, HeldAs::constants});
+    if (!f.made) out.push_back({&f, HeldAs::inputs});
+    if (f.regroups() && !chooses(row)) out.push_back({&f, HeldAs::reordered});
+  }
+  return out;
+}
+int variants(const OpRow& row) { return static_cast<int>(variants_of(row).size()); }
 
 int64_t at_least_one(const DimDesc& d) { return std::max<int64_t>(d.max, 1); }
 
 void operands(Graph& g, const OpRow& row, size_t axis, int variant, const SampleSizes& s, Node& node) {
   std::vector<DimDesc> mnk;
   for (size_t i = 0, other = 0; i < 3; ++i) mnk.push_back(i == axis ? s.swept : s.others[other++]);
-  const int held = take(variant, kHeldAs);
-  const QuantFormat& format = quant_formats()[static_cast<size_t>(variant)];
-  const bool constant = held != kInputs || format.made;
+  const Variant chosen = variants_of(row)[static_cast<size_t>(variant)];
+  const QuantFormat& format = *chosen.format;
+  const bool constant = chosen.held != HeldAs::inputs;
   const int64_t multiple = std::max<int64_t>(format.meaning.find_symbol("N")->multiple_of, 1);
   const int64_t unit = format.grouped ? kSampleGroup : format.block;
   const int64_t k = (1 + (at_least_one(mnk[2]) - 1) % kMostBlocks) * unit;
@@ -271,7 +287,7 @@ void operands(Graph& g, const OpRow& row, size_t axis, int variant, const Sample
       node.inputs.push_back(add_tensor(g, f.buffer.name, dims, constant, ir::given_type(f.buffer)));
     }
   }
-  if (held == kReordered && format.regroups() && !chooses(row))
+  if (chosen.held == HeldAs::reordered)
     node.inputs.push_back(add_tensor(g, "g_idx", {fixed_dim(k)}, true, ir::DType::i32));
   if (has_integers(row))
     node.inputs.push_back(

@@ -5,6 +5,8 @@
 //
 // The sum is f32 and rounded where it is stored. What rides before or behind is computed where it is read and stored.
 // Operands s, e0, e1, ..., d.
+#include <algorithm>
+
 #include "ops/kernel_writer.h"
 #include "ops/samples.h"
 #include "ops/shape.h"

@@ -27,7 +27,8 @@ Status read_policy(const lathe_policy* policy, ServeRequest& request, uint64_t& 
   LATHE_RETURN_IF_ERROR(read_struct(policy, p, "policy", 2));
   if (p.wait > LATHE_WAIT_STORED) return invalid("{}, expected a lathe_wait", p.wait).with_arg("policy.wait", 2);
   if ((p.allowed & ~kAllClasses) != 0)
-    return invalid("{:#x}: unknown classes", p.allowed).with_arg("policy.allowed", 2);
+    return invalid("{:#x}, expected LATHE_CLASS_* bits, of {:#x}", p.allowed, kAllClasses)
+        .with_arg("policy.allowed", 2);
   if (p.threads < 0 || p.threads > kMaxThreads)
     return invalid("{}, expected 0..{}", p.threads, kMaxThreads).with_arg("policy.threads", 2);
   if (p.cold > 1) return invalid("{}, expected 0 or 1", p.cold).with_arg("policy.cold", 2);

@@ -2,6 +2,7 @@
 #include "runtime/live/trial_judge.h"
 
 #include <algorithm>
+#include <cstddef>
 
 namespace lathe::runtime {
 namespace {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "ir/core/names.h"
 #include "runtime/cuda/device_home.h"
 #include "runtime/cuda/device_stage.h"
 #include "search/gpu/packed_constants.h"
@@ -222,8 +223,12 @@ Status Stages::add_on_device(int kernel, bool packed, const PrepareRequest& requ
     if (sealed) context_.stats().miss(MissReason::k_sealed);
     return stage.status().with_context(definition_.graph().name);
   }
-  if ((stage->schedule.numeric & kDefaultAllowed & ~allowed_classes(request)) != 0)
-    return ir::unsupported("{}: its Schedule for a GPU takes liberties that are not allowed", definition_.graph().name);
+  const uint32_t forbidden = stage->schedule.numeric & kDefaultAllowed & ~allowed_classes(request);
+  if (forbidden != 0)
+    return ir::unsupported("{}, expected {} as well: {} has no Schedule for a GPU without",
+                           ir::numeric_names(allowed_classes(request)), ir::numeric_names(forbidden),
+                           definition_.graph().name)
+        .with_arg("policy.allowed", 2);
   attributes.stage = std::move(*stage);
   return keep_stage(kernel, p, std::move(attributes), info).status();
 }

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdio>
 #include <fstream>
 #include <functional>
 #include <thread>
@@ -208,6 +209,12 @@ TEST_F(DeviceCalls, BadArgumentsAreNamed) {
   const int before = fake_gpu().state.launches;
   EXPECT_EQ(call(x.arg(), y.arg(), nullptr), LATHE_STATUS_INVALID);
   EXPECT_EQ(std::string(error.arg_name), "exec.stream");
+  lathe_exec without = exec;
+  without.stream = nullptr;
+  EXPECT_EQ(call(x.arg(), y.arg(), &without), LATHE_STATUS_INVALID);
+  EXPECT_EQ(std::string(error.arg_name), "exec.stream");
+  EXPECT_EQ(error.arg_index, 3);
+  EXPECT_THAT(std::string(error.message), HasSubstr("NULL, expected the stream that the call joins"));
   lathe_pool pool{};
   exec.pool = &pool;
   EXPECT_EQ(call(x.arg(), y.arg(), &exec), LATHE_STATUS_INVALID);
@@ -248,6 +255,8 @@ TEST_F(DeviceCalls, LoadNothingAndJoinTheStream) {
   std::fill(y.data, y.data + 9, 0.f);
   void* const data[] = {x.data, y.data};
   EXPECT_EQ(lathe_pinned_run(pinned.get(), data, nullptr), LATHE_STATUS_INVALID);
+  const lathe_exec without = LATHE_EXEC_INIT;
+  EXPECT_EQ(lathe_pinned_run(pinned.get(), data, &without), LATHE_STATUS_INVALID) << "no stream";
   EXPECT_EQ(lathe_pinned_run(pinned.get(), data, &exec), LATHE_STATUS_OK);
   EXPECT_EQ(std::vector<float>(y.data, y.data + 9), want);
   EXPECT_EQ(fake_gpu().state.loads, loads);

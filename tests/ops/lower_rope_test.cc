@@ -61,9 +61,9 @@ TEST(Lower, RopeAtAnyPositions) {
   const std::vector<int> in = {add_tensor(g, "x", {t, F(2), F(6)}), add_tensor(g, "c", {F(9), F(2)}),
                                add_tensor(g, "s", {F(9), F(2)}), add_tensor(g, "at", {t}, false, ir::DType::i32)};
   g.outputs = {add_node(g, "rope", in, "y")};
-  EXPECT_EQ(
-      ir::print(lower(*finish(g))->kernels.at(0).kernel),
-      R"(kernel rope(s: f32[T, 2, 6] in, co: f32[9, 2] in, si: f32[9, 2] in, positions: i32[T] in values 0..9 - 1, d: f32[T, 2, 6] out) family rope where T in 0..64
+  EXPECT_EQ(ir::print(lower(*finish(g))->kernels.at(0).kernel),
+            "kernel rope(s: f32[T, 2, 6] in, co: f32[9, 2] in, si: f32[9, 2] in, positions: i32[T] in values 0..9 - 1, "
+            R"(d: f32[T, 2, 6] out) family rope where T in 0..64
   for i0 < T [row]:
     for i1 < 2 [row]:
       for p < 2 [col]:

@@ -2,6 +2,7 @@
 #pragma once
 #include <gtest/gtest.h>
 
+#include <cstddef>
 #include <functional>
 #include <initializer_list>
 #include <string>

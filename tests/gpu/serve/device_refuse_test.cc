@@ -75,6 +75,26 @@ TEST_F(DeviceRefuse, CallsAreCapturedAndResolvesEndNoCapture) {
   for (size_t i = 0; i < 77; ++i) ASSERT_EQ(y.data[i], std::max(x.data[i], 0.f)) << i;
 }
 
+// A GPU has no kernel of it that takes no such liberty: resolve says so, and the CPU serves it.
+TEST_F(DeviceRefuse, AClassThatThePolicyForbidsIsNamed) {
+  const auto softmax = unary_graph(ctx.get(), "softmax", {range("M", 1, 64), fixed(300)});
+  Owned<lathe_kernel> made;
+  EXPECT_EQ(resolve_on(ctx.get(), softmax.get(), LATHE_WAIT_TUNED, made, nullptr, &error, 1, LATHE_CLASS_CONTRACT),
+            LATHE_STATUS_UNSUPPORTED);
+  EXPECT_EQ(made, nullptr);
+  EXPECT_EQ(std::string(error.arg_name), "policy.allowed");
+  EXPECT_EQ(error.arg_index, 2);
+  EXPECT_THAT(std::string(error.message), HasSubstr("policy.allowed: contract, expected reassociate as well"));
+  EXPECT_EQ(resolve_on(ctx.get(), graph.get(), LATHE_WAIT_TUNED, made, nullptr, &error, 1, LATHE_CLASS_CONTRACT),
+            LATHE_STATUS_OK)
+      << error.message;
+  lathe_kernel_info info = LATHE_KERNEL_INFO_INIT;
+  EXPECT_EQ(resolve_on(ctx.get(), softmax.get(), LATHE_WAIT_NOW, made, &info, &error, 0, LATHE_CLASS_CONTRACT),
+            LATHE_STATUS_OK)
+      << error.message;
+  EXPECT_EQ(info.numeric_class & ~LATHE_CLASS_CONTRACT, 0u);
+}
+
 // The second device fails for good: whatever is asked of it says so, other devices and the CPU go on.
 TEST_F(DeviceRefuse, EveryCallOnADeviceThatFailedSaysSo) {
   // A driver of its own: the device stays broken as long as the process runs.

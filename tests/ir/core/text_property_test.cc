@@ -2,6 +2,7 @@
 // parser or verifier. LATHE_SEED repeats a run.
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <random>
 
 #include "ir/analysis/analysis.h"

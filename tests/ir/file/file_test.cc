@@ -7,6 +7,8 @@
 //              their position and lie in the range that a parameter states
 #include "tests/common/file_test.h"
 
+#include <cstdlib>
+
 #include "ir/analysis/analysis.h"
 #include "ir/analysis/verifier.h"
 #include "ir/core/names.h"

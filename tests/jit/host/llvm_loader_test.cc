@@ -2,6 +2,7 @@
 // reason.
 #include "jit/host/llvm_loader.h"
 
+#include <cstdlib>
 #include <fstream>
 #include <thread>
 

@@ -1,6 +1,9 @@
 // Random leaf programs through LLVM and xbyak against the portable executor, in a child process: an
 // LLVM fatal error ends the process it happens in. The child writes what it was compiling, so that
 // a crash names its program.
+#include <cstdio>
+#include <cstdlib>
+
 #include "tests/jit/llvm/llvm_random_program.h"
 
 namespace lathe::jit {

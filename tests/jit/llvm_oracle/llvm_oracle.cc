@@ -4,6 +4,7 @@
 #include <llvm/Support/MemoryBuffer.h>
 #include <llvm/Support/TargetSelect.h>
 
+#include <cstdint>
 #include <cstdio>
 #include <cstring>
 #include <memory>

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
+#include <initializer_list>
 #include <thread>
 
 namespace lathe::runtime {

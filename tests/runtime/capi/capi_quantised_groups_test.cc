@@ -1,10 +1,12 @@
 // quantized_grouped_matmul and quantized_expert_matmul through the C ABI: on every level, with weights as they lie and
-// packed, on one thread and two, with f32 activations and with bytes; weights that nothing chooses are not read;
-// integers that choose none are refused, by position, value and range, before anything is written.
+// packed, on one thread and two, with f32 activations and with bytes, of bf16 with integers of 64 bits, and with what
+// follows them; weights that nothing chooses are not read; integers that choose none are refused, by position, value
+// and range, before anything is written.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 
 #include "tests/common/c_client.h"
@@ -23,10 +25,20 @@ struct Case {
   bool spread = false;  // one row for all that a token chooses
 };
 
+struct Form {
+  bool narrow = false;    // a and y are bf16
+  bool wide = false;      // integers have 64 bits
+  bool followed = false;  // by abs
+};
+
+uint16_t to_bf16(float value) { return static_cast<uint16_t>(std::bit_cast<uint32_t>(value) >> 16); }
+float from_bf16(uint16_t bits) { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
+
 class Call {
  public:
-  Call(const Case& c, const Format& format, const std::string& name)
+  Call(const Case& c, const Format& format, const std::string& name, const Form& form = {})
       : c_(c),
+        form_(form),
         w_(format, c.weights * c.n, c.blocks),
         name_(name),
         a_(c.grouped ? std::vector{c.rows, w_.k} : std::vector{c.rows, c.spread ? 1 : c.chosen, w_.k}),
@@ -60,14 +72,23 @@ class Call {
                                  w = {fixed(shape_[0]), fixed(shape_[1]), fixed(shape_[2])},
                                  integers = c_.grouped ? std::vector{fixed(c_.weights + 1)}
                                                        : std::vector{rows, fixed(c_.chosen)};
-    const lathe_tensor_desc inputs[] = {desc("a", a), desc("w", w, LATHE_TENSOR_CONST, LATHE_DTYPE_U8),
-                                        desc("integers", integers, 0, LATHE_DTYPE_I32)};
+    const lathe_tensor_desc inputs[] = {desc("a", a, 0, form_.narrow ? LATHE_DTYPE_BF16 : LATHE_DTYPE_F32),
+                                        desc("w", w, LATHE_TENSOR_CONST, LATHE_DTYPE_U8),
+                                        desc("integers", integers, 0, form_.wide ? LATHE_DTYPE_I64 : LATHE_DTYPE_I32)};
     const lathe_attr attr = text_attr("format", name_.c_str());
     lathe_graph* made = nullptr;
     lathe_error e;
-    const char* op = c_.grouped ? "quantized_grouped_matmul" : "quantized_expert_matmul";
-    EXPECT_EQ(lathe_graph_single(ctx, op, inputs, 3, &attr, 1, &made, &e), LATHE_STATUS_OK) << e.message;
+    EXPECT_EQ(lathe_graph_create(ctx, "chosen", &made, &e), LATHE_STATUS_OK) << e.message;
     const Owned<lathe_graph> graph(made);
+    int32_t in[3], y = 0;
+    for (size_t i = 0; i < 3; ++i)
+      EXPECT_EQ(lathe_graph_tensor(made, &inputs[i], &in[i], &e), LATHE_STATUS_OK) << e.message;
+    const char* op = c_.grouped ? "quantized_grouped_matmul" : "quantized_expert_matmul";
+    EXPECT_EQ(lathe_graph_op(made, op, in, 3, &attr, 1, "y", &y, &e), LATHE_STATUS_OK) << e.message;
+    if (form_.followed)
+      EXPECT_EQ(lathe_graph_op(made, "abs", &y, 1, nullptr, 0, "size", &y, &e), LATHE_STATUS_OK) << e.message;
+    EXPECT_EQ(lathe_graph_output(made, y, &e), LATHE_STATUS_OK) << e.message;
+    EXPECT_EQ(lathe_graph_finish(made, &e), LATHE_STATUS_OK) << e.message;
     lathe_kernel* kernel = nullptr;
     lathe_kernel_info about = LATHE_KERNEL_INFO_INIT;
     EXPECT_EQ(lathe_resolve(ctx, graph.get(), &policy, &kernel, &about, &e), LATHE_STATUS_OK) << e.message;
@@ -77,12 +98,27 @@ class Call {
 
   lathe_status run(lathe_kernel* kernel, bool packed, int threads, lathe_error* e) {
     lathe_tensor weight = {w_.bytes.data(), {1, 0}, 3, {1, 8, 1}, shape_.data(), nullptr, 0};
+    std::vector<int64_t> wide(integers_.begin(), integers_.end());
     lathe_tensor integers = {
         integers_.data(), {1, 0}, static_cast<int32_t>(integers_shape_.size()), {0, 32, 1}, integers_shape_.data(),
         nullptr,          0};
-    lathe_arg args[] = {
-        a_.arg(), {&weight, w_.bytes.size(), 0, 0, 0}, {&integers, integers_.size() * 4, 0, 0, 0}, y_.arg()};
-    return run_with_weight(kernel, args, packed, threads, e);
+    if (form_.wide) integers.data = wide.data(), integers.dtype.bits = 64;
+    lathe_arg args[] = {a_.arg(),
+                        {&weight, w_.bytes.size(), 0, 0, 0},
+                        {&integers, integers_.size() * (form_.wide ? 8 : 4), 0, 0, 0},
+                        y_.arg()};
+    if (!form_.narrow) return run_with_weight(kernel, args, packed, threads, e);
+    std::vector<uint16_t> a(a_.data.size()), y(y_.data.size());
+    std::transform(a_.data.begin(), a_.data.end(), a.begin(), to_bf16);
+    std::transform(y_.data.begin(), y_.data.end(), y.begin(), to_bf16);
+    lathe_tensor narrow_a = a_.tensor, narrow_y = y_.tensor;
+    narrow_a.data = a.data(), narrow_y.data = y.data();
+    narrow_a.dtype = narrow_y.dtype = {4, 16, 1};
+    args[0] = {&narrow_a, a.size() * 2, 0, 0, 0};
+    args[3] = {&narrow_y, y.size() * 2, 0, 0, 0};
+    const lathe_status status = run_with_weight(kernel, args, packed, threads, e);
+    std::transform(y.begin(), y.end(), y_.data.begin(), from_bf16);
+    return status;
   }
 
   void check() const {
@@ -96,7 +132,10 @@ class Call {
           want += term;
           all += std::abs(term);
         }
-        ASSERT_NEAR(y_.data[static_cast<size_t>(row * c_.n + n)], want, 1e-5 * all) << "row " << row << " column " << n;
+        if (form_.followed) want = std::abs(want);
+        const double rounding = form_.narrow ? std::abs(want) * 0x1p-8 : 0;
+        ASSERT_NEAR(y_.data[static_cast<size_t>(row * c_.n + n)], want, 1e-5 * all + rounding)
+            << "row " << row << " column " << n;
       }
     }
   }
@@ -106,6 +145,7 @@ class Call {
 
  private:
   const Case c_;
+  const Form form_;
   Weight w_;
   const std::string name_;
   Floats a_, y_;
@@ -149,6 +189,37 @@ TEST(QuantisedGroups, MultiplyByTheirOwnWeightInEveryFormat) {
   }
 }
 
+TEST(QuantisedGroups, OfOtherTypesAndFollowed) {
+  const auto all = formats();
+  for (const char* name : {"q4_0", "q6_k"}) {
+    for (const char* level : {"portable", "avx2", "avx512"}) {
+      const auto ctx = make_context(level, 2);
+      for (const Case& c : kCases) {
+        for (const Form& form :
+             {Form{true, false, false}, {false, true, false}, {false, false, true}, {true, true, true}}) {
+          SCOPED_TRACE(fmt::format("{} {} {} rows {} N {}{}{}{}", name, level, c.grouped ? "groups" : "experts", c.rows,
+                                   c.n, form.narrow ? " bf16" : "", form.wide ? " i64" : "",
+                                   form.followed ? " abs" : ""));
+          for (const bool bytes : {false, true}) {
+            lathe_policy policy = LATHE_POLICY_INIT;
+            if (bytes) policy.allowed |= LATHE_CLASS_QUANTISED_ACTIVATIONS;
+            Call call(c, all.at(name), name, form);
+            const auto kernel = call.resolved(ctx.get(), policy);
+            ASSERT_NE(kernel, nullptr);
+            for (const bool packed : {false, true}) {
+              std::fill(call.y().data.begin(), call.y().data.end(), 77);
+              lathe_error e;
+              ASSERT_EQ(call.run(kernel.get(), packed, packed ? 2 : 1, &e), LATHE_STATUS_OK) << e.message;
+              call.check();
+              if (HasFatalFailure()) return;
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST(QuantisedGroups, IntegersThatChooseNoWeightAreRefused) {
   const auto ctx = make_context();
   const Format format = formats().at("q4_0");
@@ -161,8 +232,9 @@ TEST(QuantisedGroups, IntegersThatChooseNoWeightAreRefused) {
              {kCases[0], {0, 5, 5, 16, 18}, "integers[4]: 18, expected 0..17"},
              {kCases[4], {3, 5}, "integers[0, 1]: 5, expected 0..4"},
              {kCases[4], {-1, 1}, "integers[0, 0]: -1, expected 0..4"}};
-  for (const auto& [c, integers, message] : bad) {
-    Call call(c, format, "q4_0");
+  for (size_t i = 0; i < 2 * std::size(bad); ++i) {
+    const auto& [c, integers, message] = bad[i / 2];
+    Call call(c, format, "q4_0", {.wide = i % 2 == 1});
     call.integers() = integers;
     lathe_policy policy = LATHE_POLICY_INIT;
     const auto kernel = call.resolved(ctx.get(), policy);

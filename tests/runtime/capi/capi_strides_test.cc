@@ -2,6 +2,7 @@
 // compact operands give; strides that do not fit are refused by name.
 #include <fmt/format.h>
 
+#include <cmath>
 #include <cstddef>
 
 #include "tests/common/c_client.h"

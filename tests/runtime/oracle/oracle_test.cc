@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "ir/core/text_form.h"
 #include "jit/host/host_cpu.h"
 #include "runtime/compile/compiler.h"

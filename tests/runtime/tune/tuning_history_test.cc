@@ -5,6 +5,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "ir/core/text_form.h"
 #include "search/model/starter_pack.h"
 #include "search/strategy/space.h"

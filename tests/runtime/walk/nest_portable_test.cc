@@ -3,6 +3,7 @@
 // with every kind of tail.
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <memory>
 
 #include "ir/core/text_form.h"
