@@ -9,7 +9,6 @@
 #include "ir/core/names.h"
 #include "jit/cuda/filling_loops.h"
 #include "jit/cuda/integer_text.h"
-#include "jit/cuda/swizzle_text.h"
 #include "jit/cuda/type_text.h"
 
 namespace lathe::jit {

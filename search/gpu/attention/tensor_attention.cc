@@ -9,7 +9,6 @@
 #include "search/gpu/attention/one_key.h"
 #include "search/gpu/attention/put_together.h"
 #include "search/gpu/move_list.h"
-#include "search/gpu/tensor/swizzles.h"
 
 namespace lathe::search {
 
@@ -346,7 +345,7 @@ class Writer {
       list_.move("tile_buffer {} 1 {}", buffer, kPanel);
       list_.move("swap_dims {} 0 1", buffer);
     }
-    list_.move("swizzle_buffer {} {}", buffer, widest_swizzle(kPanel));
+    list_.move("swizzle_buffer {} {}", buffer, 2 * kPanel);
   }
   // Keys and values of blocks, which the hardware copies.
   void boxes() {
