@@ -141,8 +141,10 @@ class KernelParser {
       LATHE_RETURN_IF_ERROR(in_.expect("]"));
     }
     if (in_.accept("swizzle")) {
+      const Token at = in_.peek();
       LATHE_ASSIGN(const int64_t bytes, in_.expect_integer("32, 64 or 128"));
-      if (!is_swizzle(bytes)) return in_.expected("32, 64 or 128 before this");
+      if (!is_swizzle(bytes))
+        return error_at(at.line, at.column, fmt::format("expected 32, 64 or 128, found {}", bytes));
       b.swizzle = static_cast<int>(bytes);
     }
     if (in_.accept("strides")) {

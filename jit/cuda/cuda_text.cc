@@ -9,8 +9,7 @@
 #include "ir/core/names.h"
 #include "jit/cuda/filling_loops.h"
 #include "jit/cuda/integer_text.h"
-#include "jit/cuda/kept_places.h"
-#include "jit/cuda/swizzle_text.h"
+#include "jit/cuda/swizzled_places.h"
 #include "jit/cuda/type_text.h"
 
 namespace lathe::jit {

@@ -91,8 +91,8 @@ struct DeviceLocal {
   int64_t registers() const { return (count * std::max(ir::dtype_bytes(type), 2) + 3) / 4; }
 };
 
-// Memory of a block, aligned to 16 bytes; where it is swizzled, to eight of its lines (ir/core/swizzle.h). Offsets in it
-// are as if it were not: where they lie, the text says (swizzle_text.h).
+// Memory of a block, aligned to 16 bytes; where it is swizzled, to eight of its lines (ir/core/swizzle.h). Offsets in
+// it are as if it were not: where they lie, the text says (type_text.h).
 struct DeviceShared {
   std::string name;  // s0
   int64_t count = 1;

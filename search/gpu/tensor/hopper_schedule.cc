@@ -258,8 +258,8 @@ Result<Scheduled> hopper_schedule(const GeneralKernel& general, const GroupTile&
                         });
 }
 
-// Leaves tiles of lines of 128 bytes. Of narrower lines, of which no GPU has said how fast they are, the best one, if it
-// ranks before the others.
+// Leaves tiles of lines of 128 bytes. Of narrower lines, of which no GPU has said how fast they are, the best one, if
+// it ranks before the others.
 static std::optional<GroupTile> narrow_lines(const ProductForm& product, std::vector<GroupTile>& tiles) {
   const int64_t widest = widest_swizzle(kDepth);
   const auto best =

@@ -150,6 +150,7 @@ TEST(GroupCode, PlantedMistakesAreFound) {
   const GroupProgram sound = made(true, false);
   const std::pair<const char*, std::function<void(DeviceProgram&)>> mistakes[] = {
       {"a not swizzled as it is stored", [](DeviceProgram& p) { p.shared[0].swizzle = 0; }},
+      {"a swizzled by half of its lines", [](DeviceProgram& p) { p.shared[0].swizzle = 64; }},
       {"a read along its lines", [](DeviceProgram& p) { product(p).tiles[0].across = false; }},
       {"terms of a too far apart", [](DeviceProgram& p) { product(p).tiles[0].lines = 1024; }},
       {"b one step of terms on",

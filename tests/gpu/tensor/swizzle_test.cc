@@ -50,7 +50,7 @@ TEST(Swizzle, RowsOfALineMeetNoBankTwice) {
     const auto conflicts = [&](int64_t by) {
       return bank_conflicts(kernel_of(rows_of("f32", swizzle / 4, 4, by)), {{"B", 1}}).conflicts;
     };
-    // 32 threads store and load each of a row's pieces, eight at a time: of these as many meet as rows are in 128 bytes.
+    // 32 threads store and load each of a row's pieces, eight at a time, of which as many meet as a row has pieces.
     const int64_t pieces = swizzle / 16;
     EXPECT_EQ(conflicts(0), 2 * pieces * 4 * (pieces - 1)) << swizzle;
     EXPECT_EQ(conflicts(swizzle), 0) << swizzle;

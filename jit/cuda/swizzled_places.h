@@ -1,10 +1,4 @@
-// Where elements of swizzled memory lie, as far as that depends on the thread alone: it is found out once, at the start
-// of a kernel, and kept in a register. Left to itself the compiler finds it out again in each step of a loop, which
-// takes as many instructions as all else of a product.
-//
-//   s1[4096*(thread // 64) + 64*(thread % 8) + 8*(thread // 16 % 2) + 16384*q0 + 1024*i1]
-//     -> z0 = kept 4096*(thread // 64) + swizzled(64*(thread % 8) + 8*(thread // 16 % 2))
-//        s1 + (16384*q0 + 1024*i1 + z0)
+// What the text says of swizzled memory: where an element lies, and how a tile there is told to a group of warps.
 #pragma once
 #include <map>
 #include <string>
@@ -15,6 +9,20 @@
 
 namespace lathe::jit {
 
+// The text of an element of shared memory. further: added to the element, or nothing.
+std::string place_in(const DeviceShared& s, const ir::Expr& element, const std::string& further);
+// Functions that the program uses and preludes do not have.
+std::string swizzle_functions(const DeviceProgram& p);
+// A tile is named by its first line, as if it were not swizzled.
+std::string tile_in(const DeviceShared& s, const std::string& element, const DeviceTile& t);
+
+// Where elements of swizzled memory lie, as far as that depends on the thread alone: it is found out once, at the start
+// of a kernel, and kept in a register. Left to itself the compiler finds it out again in each step of a loop, which
+// takes as many instructions as all else of a product.
+//
+//   s1[4096*(thread // 64) + 64*(thread % 8) + 8*(thread // 16 % 2) + 16384*q0 + 1024*i1]
+//     -> z0 = kept 4096*(thread // 64) + swizzled(64*(thread % 8) + 8*(thread // 16 % 2))
+//        s1 + (16384*q0 + 1024*i1 + z0)
 class KeptPlaces {
  public:
   // Of squares that warps read, and of copies.
