@@ -45,6 +45,8 @@ LATHE_MOVE_ROW(round_to_f16);
 LATHE_MOVE_ROW(split_to_bf16);
 LATHE_MOVE_ROW(narrow_temporary);
 LATHE_MOVE_ROW(split_factor);
+LATHE_MOVE_ROW(round_factors);
+LATHE_MOVE_ROW(hold_rounded);
 LATHE_MOVE_ROW(pipeline);
 LATHE_MOVE_ROW(specialize_roles);
 LATHE_MOVE_ROW(make_persistent);

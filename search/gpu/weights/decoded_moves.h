@@ -2,6 +2,8 @@
 // again and again, so that every index of a field is a sum; what a thread decodes of a field goes into its registers
 // first.
 #pragma once
+#include <functional>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -11,12 +13,43 @@
 #include "search/gpu/general_kernel.h"
 #include "search/gpu/move_list.h"
 #include "search/gpu/product_form.h"
+#include "search/gpu/weights/group_form.h"
 #include "search/moves/schedule.h"
 
 namespace lathe::search {
 
 inline constexpr int64_t kDecodedChunk = 32;  // terms that are decoded together
 inline constexpr int64_t kLeastShared = 256;  // terms of a part of a sum that blocks share are multiples of these
+
+// A product with a decoded weight, or those of groups of rows, each group with a weight of its own. Pointers are into
+// the Kernel.
+struct DecodedForm {
+  ProductForm product;
+  DecodedWeight weight;
+  std::optional<GroupForm> groups;
+
+  const std::string& m() const { return product.m->iter; }
+  const std::string& n() const { return product.n->iter; }
+  const std::string& k() const { return product.k->iter; }
+  // The scope of which an iteration is a tile: how many rows a group has is known on the device alone, so its tiles
+  // follow each other in a block.
+  std::string tile() const { return groups ? m() + "b" : n() + "b"; }
+  std::string activations() const { return activations_of(product, weight); }
+};
+// UNSUPPORTED: it is no product with a decoded weight.
+ir::Result<DecodedForm> decoded_form(const ir::Kernel& kernel);
+// Of that product of the Kernel.
+ir::Result<DecodedForm> decoded_form(const ir::Kernel& kernel, const ProductForm& product);
+ProductShape shape_of(const DecodedForm& form, const ir::SymbolValues& sizes, const ir::SymbolValues& most);
+// What the Schedule of it is written for: see whole_or_split(). Sums of groups are whole.
+using WriteDecoded =
+    std::function<ir::Result<Scheduled>(const ir::Kernel& kernel, const DecodedForm& form, const std::string& summed)>;
+ir::Result<Scheduled> whole_or_split(const ir::Kernel& kernel, int64_t terms, const WriteDecoded& write);
+
+// mb { nb { mi { ni } } }, or t @grid { nb { mb { mi { ni } } } } of groups, whose other rows are cleared.
+void tile_decoded(MoveList& list, const DecodedForm& form, int64_t rows, int64_t columns);
+// The scopes of blocks, once what a tile keeps is there.
+void launch_decoded(MoveList& list, const DecodedForm& form);
 
 // A field that goes into registers: how many of its elements, and how many of these are neighbours. dims: of them that
 // vary.
