@@ -124,6 +124,7 @@ class Writer {
     const std::string rows = form.activations() + (rounds_rows_ ? "_h" : ""),
                       weights = form.weight.buffer + (rounded_ ? "_h" : "_p");
     out.operands = {{rows, true, 2, true}, {weights, false, 2, true}};
+    std::erase(out.made, form.weight.buffer);
     if (rounds_rows_) out.made.insert(out.made.begin(), rows);
     out.made.insert(out.made.begin(), weights);
     return out;
