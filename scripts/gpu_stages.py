@@ -60,6 +60,17 @@ def append(name, tokens, dtype, cache, heads, depth, rows):
     return operator(name, tensors, [node(op, list(tensors), "y")], ["y"], False, dtype, other)
 
 
+def few_bits(name, m, n, k, dtype, rounded=False, experts=0, grouped=False):
+    """Weights of q4_0; rounded: factors may be. experts: of so many weights, each token names two, or rows are sorted by weight."""
+    ids = ["ids"] if experts else []
+    dims = {"x": [m, k] if grouped or not experts else [m, 1, k], "w": [experts] * bool(experts) + [n, k // 32 * 18],
+            **({"ids": [experts + 1] if grouped else [m, 2]} if experts else {})}
+    op = "quantized_grouped_matmul" if grouped else "quantized_expert_matmul" if experts else "quantized_matmul"
+    line = operator(name, dims, [node(op, ["x", "w"] + ids, "y", format="q4_0")], ["y"], True, dtype,
+                    {"w": {"dtype": "u8", "const": True}, **({"ids": {"dtype": "i32"}} if experts else {})})
+    return {**line, "allowed": ["reassociate", "contract", "quantised_activations"]} if rounded else line
+
+
 # Linear layers of models: tokens, outputs, inputs (llama3-8b, qwen2.5-7b, qwen2.5-0.5b).
 LAYERS = [(2048, 6144, 4096), (2048, 14336, 4096), (2048, 4096, 14336), (512, 14336, 4096), (128, 4096, 14336), (16, 14336, 4096),
           (2048, 18944, 3584), (385, 4864, 896)]
@@ -85,9 +96,12 @@ def workload(tiny):
             lines.append(product(f"gemv_{dtype}_1x{n}x{k}", 1, n, k, dtype, True, True))
     for m in (1, 9) if tiny else (1, 16):
         n, k = (33, 64) if tiny else (4096, 4096)
-        lines.append(operator(f"int4_{m}x{n}x{k}", {"x": [m, k], "w": [n, k // 32 * 18]},
-                              [node("quantized_matmul", ["x", "w"], "y", format="q4_0")], ["y"], True, "bf16",
-                              {"w": {"dtype": "u8", "const": True}}))
+        lines.append(few_bits(f"int4_{m}x{n}x{k}", m, n, k, "bf16"))
+    m, n, k = (9, 33, 64) if tiny else (128, 4096, 4096)
+    lines += [few_bits(f"int4_rounded_{dtype}_{m}x{n}x{k}", m, n, k, dtype, True) for dtype in ("f32", "bf16")]
+    experts, n, k = (3, 33, 64) if tiny else (32, 768, 2048)
+    lines.append(few_bits(f"int4_experts_{n}x{k}", 4, n, k, "bf16", False, experts))
+    lines += [few_bits(f"int4_groups_{m}x{n}x{k}", m, n, k, "bf16", False, experts, True) for m in ((5, 40) if tiny else (32, 512))]
     heads, kept, depth, length, sequences = (4, 2, 24, 37, 2) if tiny else (16, 4, 128, 8192, 32)
     lines.append(attention(f"prefill_{length}", [heads, length, depth], [kept, length, depth]))
     lines.append(attention(f"decode_{sequences}x{length}", [sequences, heads, 1, depth], [sequences, kept, length, depth], True))

@@ -130,24 +130,56 @@ class Writer {
     return out;
   }
 
-  // A thread has 4 terms of a line, and pairs of threads 8, so that a half of a warp stores to different banks.
+  // The half of a step whose terms share elements of fields with those of the other half, such as nibbles of bytes, so
+  // that a thread has 4 terms of each; 0: there is none, or there are too few lines for so few threads.
+  size_t twin_of(const std::vector<std::string>& halves) const {
+    const int64_t lines = std::min(moves_.result_columns(), t_.threads() / kShares * 2);
+    if (lines * kShares / 2 < t_.threads()) return halves.size();
+    const int64_t alone = decoded_.elements_of(DecodedMoves::first_terms(kVector));
+    int64_t apart = kDecodedChunk / 2;
+    for (size_t i = 0; i + 2 < halves.size(); ++i, apart /= 2) {
+      if (decoded_.elements_of(twins(apart)) == alone) return i;
+    }
+    return halves.size();
+  }
+  static std::vector<int64_t> twins(int64_t apart) {
+    std::vector<int64_t> out = DecodedMoves::first_terms(kVector);
+    for (int64_t i = 0; i < kVector; ++i) out.push_back(apart + i);
+    return out;
+  }
+
+  // A thread has 4 terms of a line, or twice 4, and pairs of threads 8, so that a half of a warp stores to different
+  // banks.
   void decode() {
     const std::string w = form_.weight.buffer, x = product_.operands[1].buffer + "_s", parts = rounded_ ? "" : x + "_0",
                       lines = x + (rounded_ ? "_0" : "_1");
-    const std::vector<std::string> halves = decoded_.halve(x + (rounded_ ? "_1" : "_2"), x, kDecodedChunk, kVector);
-    const std::string &pair = halves[halves.size() - 2], &inner = halves.back();
-    if (!rounded_) list_.move("swap_scopes {} {}", parts, lines);
-    for (size_t i = 0; !rounded_ && i + 1 < halves.size(); ++i) list_.move("swap_scopes {} {}", parts, halves[i]);
-    for (size_t i = 0; i + 2 < halves.size(); ++i) list_.move("swap_scopes {} {}", lines, halves[i]);
-    list_.move("create_temporary {0} {0}_r at={1} mode=stage", w, pair);
-    list_.move("move_to_register {}_r {}", w, pair);
+    std::vector<std::string> halves = decoded_.halve(x + (rounded_ ? "_1" : "_2"), x, kDecodedChunk, kVector);
+    const size_t twin = twin_of(halves);
+    const std::string inner = halves.back(), pair = halves[halves.size() - 2],
+                      both = twin < halves.size() ? halves[twin] : "";
+    halves.pop_back();
+    std::vector<std::string> is = halves, wanted = halves;
+    is.insert(is.begin(), lines);
+    wanted.pop_back();
+    std::erase(wanted, both);
+    wanted.push_back(lines);
+    wanted.push_back(pair);
+    if (!both.empty()) wanted.push_back(both);
+    if (!rounded_) is.insert(is.begin(), parts);
+    if (!rounded_) wanted.push_back(parts);
+    list_.sort(is, wanted);
+    const std::string at = both.empty() ? pair : both;
+    list_.move("create_temporary {0} {0}_r at={1} mode=stage", w, at);
+    list_.move("move_to_register {}_r {}", w, at);
     list_.move("inline_temporary {}", w);
-    decoded_.stage_fields(kVector, pair);
+    decoded_.stage_fields(both.empty() ? DecodedMoves::first_terms(kVector) : twins(kDecodedChunk >> (twin + 1)), pair);
     list_.move("tile_scope {0} {1} tail=mask as {0}r,{0}t", lines,
-               std::min(moves_.result_columns(), t_.threads() / kShares));
-    for (size_t i = 0; i + 1 < halves.size(); ++i) list_.move("parallelize_block {}", halves[i]);
+               std::min(moves_.result_columns(), t_.threads() / kShares * (both.empty() ? 1 : 2)));
+    std::erase(halves, both);
+    for (const std::string& of_thread : halves) list_.move("parallelize_block {}", of_thread);
     list_.move("parallelize_block {}t", lines);
     list_.move("unroll_scope {}r", lines);
+    if (!both.empty()) list_.move("unroll_scope {}", both);
     if (!rounded_) list_.move("unroll_scope {}", parts);
     list_.move("vectorize_scope {}", inner);
     list_.move("unroll_scope {}_r_0", w);

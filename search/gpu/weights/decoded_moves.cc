@@ -3,7 +3,7 @@
 
 #include <algorithm>
 #include <bit>
-#include <map>
+#include <numeric>
 
 #include "ir/analysis/analysis.h"
 #include "ir/analysis/thread_share.h"
@@ -103,8 +103,8 @@ std::vector<std::string> DecodedMoves::halve(const std::string& scope, const std
   return out;
 }
 
-void DecodedMoves::stage_fields(int64_t chunk, const std::string& scope, int64_t outputs) {
-  for (StagedField f : fields(chunk)) {
+void DecodedMoves::stage_fields(const std::vector<int64_t>& terms, const std::string& scope, int64_t outputs) {
+  for (StagedField f : fields(terms)) {
     const std::string &field = f.name, r = field + "_r";
     list_.move("create_temporary {0} {0}_r at={1} mode=stage", field, scope);
     list_.move("move_to_register {} {}", r, scope);
@@ -138,27 +138,43 @@ int64_t DecodedMoves::width_of(const std::string& field) const {
   return out;
 }
 
-// Fields of which a chunk has one element, or neighbours along some of their dimensions.
-StagedFields DecodedMoves::fields(int64_t chunk) const {
-  const auto first_of = [&](int64_t term) {
-    std::vector<std::pair<std::string, Expr>> out = {{w_.term, Expr(term)}, {w_.output, Expr(0)}};
-    if (!w_.number.empty()) out.emplace_back(w_.number, Expr(0));
-    return out;
-  };
-  std::map<std::string, std::set<std::vector<int64_t>>> at;
-  std::set<std::string> others;
+std::vector<int64_t> DecodedMoves::first_terms(int64_t count) {
+  std::vector<int64_t> out(static_cast<size_t>(count));
+  std::iota(out.begin(), out.end(), 0);
+  return out;
+}
+
+DecodedMoves::Places DecodedMoves::places_of(const std::vector<int64_t>& terms, std::set<std::string>* others) const {
+  Places out;
   for_each_node(w_.value, [&](const ExprNode& e) {
     if (e.op != Op::k_load) return;
-    for (int64_t k = 0; k < chunk; ++k) {
+    for (const int64_t k : terms) {
+      std::vector<std::pair<std::string, Expr>> first = {{w_.term, Expr(k)}, {w_.output, Expr(0)}};
+      if (!w_.number.empty()) first.emplace_back(w_.number, Expr(0));
       std::vector<int64_t> place;
       for (const Expr& index : e.args) {
-        const Expr i = simplify(substitute(index, first_of(k)));
-        if (!is_const_int(i)) others.insert(e.name);
+        const Expr i = simplify(substitute(index, first));
+        if (!is_const_int(i)) others->insert(e.name);
         place.push_back(is_const_int(i) ? i->ival : 0);
       }
-      at[e.name].insert(std::move(place));
+      out[e.name].insert(std::move(place));
     }
   });
+  return out;
+}
+
+int64_t DecodedMoves::elements_of(const std::vector<int64_t>& terms) const {
+  std::set<std::string> others;
+  int64_t out = 0;
+  for (const auto& [name, places] : places_of(terms, &others)) out += static_cast<int64_t>(places.size());
+  return out;
+}
+
+// Fields of which the terms have one element, or neighbours along some of their dimensions.
+StagedFields DecodedMoves::fields(const std::vector<int64_t>& terms) const {
+  std::set<std::string> others;
+  const auto chunk = static_cast<int64_t>(terms.size());
+  const Places at = places_of(terms, &others);
   StagedFields out;
   for (const auto& [name, places] : at) {
     StagedField f{name, 1, 1, 0};

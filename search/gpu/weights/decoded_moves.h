@@ -3,6 +3,7 @@
 // first.
 #pragma once
 #include <functional>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -75,13 +76,22 @@ class DecodedMoves {
   int64_t block(bool straight = false) const { return decoded_block(kernel_, p_, w_, straight); }
   // A scope of `size` iterations into halves of halves, down to `least`, which is the last name.
   std::vector<std::string> halve(const std::string& scope, const std::string& name, int64_t size, int64_t least);
-  // What a scope of `chunk` terms of so many outputs reads of fields goes into registers first.
-  void stage_fields(int64_t chunk, const std::string& scope, int64_t outputs = 1);
+  // What a scope of these terms, or of the first so many, of so many outputs reads of fields goes into registers first.
+  void stage_fields(const std::vector<int64_t>& terms, const std::string& scope, int64_t outputs = 1);
+  void stage_fields(int64_t chunk, const std::string& scope, int64_t outputs = 1) {
+    stage_fields(first_terms(chunk), scope, outputs);
+  }
+  // How many elements of fields these terms are made of.
+  int64_t elements_of(const std::vector<int64_t>& terms) const;
+  static std::vector<int64_t> first_terms(int64_t count);
   const StagedFields& staged() const { return staged_; }
 
  private:
   int64_t width_of(const std::string& field) const;
-  StagedFields fields(int64_t chunk) const;
+  // Places of all fields that the terms of the first output read; others: gets fields whose places are not known.
+  using Places = std::map<std::string, std::set<std::vector<int64_t>>>;
+  Places places_of(const std::vector<int64_t>& terms, std::set<std::string>* others) const;
+  StagedFields fields(const std::vector<int64_t>& terms) const;
 
   MoveList& list_;
   const GeneralKernel& general_;

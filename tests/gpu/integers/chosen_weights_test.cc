@@ -113,18 +113,17 @@ TEST(ChosenWeights, SumsOfGroupsAreWhole) {
 class ChosenMatrix : public CountedKernels<testing::TestWithParam<const char*>> {};
 TEST_P(ChosenMatrix, Compiles) {
   const ir::GpuTarget target = *ir::find_gpu_target(GetParam());
-  for (const char* format : {"q4_k", "q6_k", "nbits_4"}) {
-    for (const DType type : {DType::f32, DType::bf16}) {
-      for (const auto& [grouped, rows] : {std::pair<bool, int64_t>{false, 8}, {true, 64}, {true, 1024}}) {
-        const search::GeneralKernel general =
-            search::general_kernel(chosen_product(grouped, format, 128, 768, 2048, type));
-        const auto made = best_of(general, {{"M", rows}});
-        ASSERT_TRUE(made.ok()) << made.status().to_string();
-        const std::string what = to_text(made->schedule);
-        for (const ir::Leaf& leaf : search::cut_launches(made->kernel)->leaves) {
-          const auto code = compiled(leaf, target, what);
-          if (code) expect_predicted(code->stores.bits128 + code->stores.bits64 + code->stores.narrow > 0, what);
-        }
+  for (const auto& [format, type] :
+       {std::pair("q4_k", DType::f32), {"q4_k", DType::bf16}, {"q6_k", DType::f32}, {"nbits_4", DType::bf16}}) {
+    for (const auto& [grouped, rows] : {std::pair<bool, int64_t>{false, 8}, {true, 64}, {true, 1024}}) {
+      const search::GeneralKernel general =
+          search::general_kernel(chosen_product(grouped, format, 128, 768, 2048, type));
+      const auto made = best_of(general, {{"M", rows}});
+      ASSERT_TRUE(made.ok()) << made.status().to_string();
+      const std::string what = to_text(made->schedule);
+      for (const ir::Leaf& leaf : search::cut_launches(made->kernel)->leaves) {
+        const auto code = compiled(leaf, target, what);
+        if (code) expect_predicted(code->stores.bits128 + code->stores.bits64 + code->stores.narrow > 0, what);
       }
     }
   }
