@@ -385,7 +385,6 @@ const std::vector<Transform>& transforms() {
        .args = "buffer scope as rounded",
        .picture = "for k: c += x * f32(bf16(t[k]))  ->  for i: h[i] = bf16(t[i]); for k: c += x * f32(h[k])",
        .numeric = kExact,
-       .preconditions = {"the buffer must be given, or one nest before must make all of it"},
        .apply = apply_hold_rounded,
        .propose = propose_hold_rounded,
        .where = Where::gpu},

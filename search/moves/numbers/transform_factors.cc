@@ -60,9 +60,8 @@ std::vector<Move> propose_round_factors(const Kernel& kernel) {
   return out;
 }
 
-Status apply_hold_rounded(TransformResult& result, const Move& move, const TransformParams& params) {
+Status apply_hold_rounded(TransformResult& result, const Move& move, const TransformParams&) {
   Kernel& k = result.kernel;
-  const Legality legality("hold_rounded", params);
   const Buffer* found = k.find_buffer(move.args[0]);
   if (found == nullptr) return invalid("expected the name of a buffer, got `{}`", move.args[0]);
   const Buffer buffer = *found;
@@ -80,7 +79,8 @@ Status apply_hold_rounded(TransformResult& result, const Move& move, const Trans
     return invalid("expected `{}` outside of scopes that are shared out", move.args[1]);
   const Stmt* around = site.outer.empty() ? &site.scope() : site.outer[0];
   const auto before = static_cast<size_t>(around - k.body.data());
-  LATHE_RETURN_IF_ERROR(legality.require(0, is_whole(k, buffer, before), fmt::format("`{}`", buffer.name)));
+  if (!is_whole(k, buffer, before))
+    return invalid("expected `{}` to be given, or one nest before to make all of it", buffer.name);
 
   Names names(k);
   LATHE_ASSIGN(const std::vector<std::string> created, created_names(names, move, {buffer.name + "_h"}));
