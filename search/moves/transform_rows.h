@@ -68,4 +68,7 @@ LATHE_MOVE_ROW(split_buffer);
 LATHE_MOVE_ROW(repeat_padding);
 #undef LATHE_MOVE_ROW
 
+// Of those that round, quantise or divide numbers.
+std::vector<Transform> moves_of_numbers();
+
 }  // namespace lathe::search

@@ -1,8 +1,8 @@
 // Products of rows of bf16 with a weight of few bits on tensor cores: a block decodes the weights of a step into shared
 // memory, each as the sum of two or three numbers of bf16 (the move split_factor), whose products with the rows are
 // those of its f32. The warps of the block multiply what is there. Blocks share sums where there are few of them
-// (split_sum.h). A caller who allows it has both factors rounded to bf16 instead (round_factors): rows may be of f32, and
-// a weight is one number. Groups of rows that integers divide have weights of their own (DecodedForm).
+// (split_sum.h). A caller who allows it has both factors rounded to bf16 instead (round_factors): rows may be of f32,
+// and a weight is one number. Groups of rows that integers divide have weights of their own (DecodedForm).
 //
 //   for n: for k: w[n, k] = f(q);  for m: for n: c = 0; for k: c += f32(a[m, k]) * w[n, k]; y = f(c)
 //     -> for mb @grid: for nb @grid: c[..] = 0

@@ -23,8 +23,8 @@ namespace lathe::search {
 
 class TensorMoves {
  public:
-  // All must outlive it. kernel: that of the product. parts: an operand that the caller stages, and, where it is a sum of
-  // parts, which are its outermost dimension, their iterator.
+  // All must outlive it. kernel: that of the product. parts: an operand that the caller stages, and, where it is a sum
+  // of parts, which are its outermost dimension, their iterator.
   TensorMoves(MoveList& list, const ir::Kernel& kernel, const ProductForm& product, const TensorTile& tile,
               std::pair<std::string, std::string> parts = {})
       : list_(list),

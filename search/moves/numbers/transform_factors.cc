@@ -1,5 +1,5 @@
-// round_factors: both factors of a sum of products are rounded to bf16, whose products are exact in f32. hold_rounded: a
-// factor that is rounded is made before, once, and changes no number.
+// round_factors: both factors of a sum of products are rounded to bf16, whose products are exact in f32. hold_rounded:
+// a factor that is rounded is made before, once, which changes no number.
 //
 //   for k: c += a[k] * t[k]  ->  for k: c += f32(bf16(a[k])) * f32(bf16(t[k]))
 //   for k: c += x * f32(bf16(t[k]))  ->  for i: h[i] = bf16(t[i]); for k: c += x * f32(h[k])

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tests/gpu/served_weight.h"
+#include "tests/gpu/integers/served_weight.h"
 
 namespace lathe::test {
 namespace {
