@@ -63,14 +63,14 @@ def append(name, tokens, dtype, cache, heads, depth, rows):
 def few_bits(name, m, n, k, dtype, classes=(), op="matmul", experts=0):
     """Weights of q4_0, of which experts each token names two, or by which rows are sorted (op)."""
     x, ids = {"grouped_matmul": ([m, k], {"ids": [experts + 1]}), "expert_matmul": ([m, 1, k], {"ids": [m, 2]})}.get(op, ([m, k], {}))
-    dims = {"x": x, "w": [experts, n, k // 32 * 18][not ids:], **ids}
-    line = operator(name, dims, [node(f"quantized_{op}", list(dims), "y", format="q4_0")], ["y"], True, dtype, {"w": {"dtype": "u8", "const": True}, "ids": {"dtype": "i32"}})
+    dims, of = {"x": x, "w": [experts, n, k // 32 * 18][not ids:], **ids}, {"w": {"dtype": "u8", "const": True}, "ids": {"dtype": "i32"}}
+    line = operator(name, dims, [node(f"quantized_{op}", list(dims), "y", format="q4_0")], ["y"], True, dtype, of)
     return {**line, "allowed": ["reassociate", "contract", *classes]}
 
 
 # Linear layers of models: tokens, outputs, inputs (llama3-8b, qwen2.5-7b, qwen2.5-0.5b).
-LAYERS = [(2048, 6144, 4096), (2048, 14336, 4096), (2048, 4096, 14336), (512, 14336, 4096), (128, 4096, 14336), (16, 14336, 4096),
-          (2048, 18944, 3584), (385, 4864, 896)]
+LAYERS = [(2048, 6144, 4096), (2048, 14336, 4096), (2048, 4096, 14336), (512, 14336, 4096), (128, 4096, 14336), (16, 14336, 4096), (2048, 18944, 3584),
+          (385, 4864, 896)]
 
 
 def workload(tiny):
@@ -88,8 +88,8 @@ def workload(tiny):
     for tokens in (1, 7) if tiny else (1, 512):
         shape = (3, 20, 11) if tiny else (8, 128, 4096)
         lines += [append(f"append_{cache}_{tokens}", tokens, dtype, cache, *shape) for dtype, cache in (("bf16", "bf16"), ("f32", "i8"))]
-    lines += [product(f"gemv_{dtype}_1x{n}x{k}", 1, n, k, dtype, True, True)
-              for dtype in ("f32", "bf16") for n, k in ([(33, 40)] if tiny else [(8192, 8192), (4096, 4096)])]
+    sizes = [(33, 40)] if tiny else [(8192, 8192), (4096, 4096)]
+    lines += [product(f"gemv_{t}_1x{n}x{k}", 1, n, k, t, True, True) for t in ("f32", "bf16") for n, k in sizes]
     few, many, (n, k), experts = (9, 9, (33, 64), (3, 33, 64)) if tiny else (16, 128, (4096, 4096), (32, 768, 2048))
     chosen_by = ("expert_matmul", 4), ("grouped_matmul", 32), ("grouped_matmul", 5 if tiny else 512)
     lines += [*(few_bits(f"int4_{m}x{n}x{k}", m, n, k, "bf16") for m in (1, few)),
@@ -97,14 +97,13 @@ def workload(tiny):
               *(few_bits(f"int4_{op}_{m}", m, *experts[1:], "bf16", (), op, experts[0]) for op, m in chosen_by)]
     heads, kept, depth, length, sequences = (4, 2, 24, 37, 2) if tiny else (16, 4, 128, 8192, 32)
     prompts = [("prefill", length)] + [("attention", other) for other in (() if tiny else (2048, 16384))]
-    lines += [attention(f"{what}_{t}", [heads, t, depth], [kept, t, depth]) for what, t in prompts]
-    lines.append(attention(f"decode_{sequences}x{length}", [sequences, heads, 1, depth], [sequences, kept, length, depth], True))
+    lines += [attention(f"decode_{sequences}x{length}", [sequences, heads, 1, depth], [sequences, kept, length, depth], True),
+              *(attention(f"{what}_{t}", [heads, t, depth], [kept, t, depth]) for what, t in prompts)]
     if not tiny:
         lines += [attention(f"attention_exact_{length}", [heads, length, depth], [kept, length, depth], exact=True),
                   attention(f"attention_1x1x{length}", [1, heads, 1, depth], [1, kept, length, depth], True)]
     cubes = [("f32", 48), ("bf16", 40)] if tiny else [("f32", 4096), ("f32", 2048), ("bf16", 4096), ("bf16", 8192)]
-    lines += [product(f"gemm_{dtype}_{s}x{s}x{s}", s, s, s, dtype) for dtype, s in cubes]
-    lines += [product(f"gemm_model_{m}x{n}x{k}", m, n, k, "bf16", True) for m, n, k in ([(17, 40, 24)] if tiny else LAYERS)]
+    lines += [*(product(f"gemm_{dtype}_{s}x{s}x{s}", s, s, s, dtype) for dtype, s in cubes)] + [product(f"gemm_model_{m}x{n}x{k}", m, n, k, "bf16", True) for m, n, k in ([(17, 40, 24)] if tiny else LAYERS)]
     return lines[::-1]  # a warm-up may not come to the last ones
 
 
