@@ -28,9 +28,7 @@ def operator(name, tensors, nodes, outputs, cold=False, dtype="f32", other=None)
     """other: tensors of another type, or constants: fields of theirs by name."""
     of = lambda t, d: {"dtype": dtype, "dims": d, **(other or {}).get(t, {})}
     line = {"name": name, "graph": {"tensors": {t: of(t, d) for t, d in tensors.items()}, "nodes": nodes, "outputs": outputs}}
-    if cold:
-        line["cache"] = "cold"
-    return line
+    return {**line, "cache": "cold"} if cold else line
 
 
 def node(op, ins, out, **attrs):
@@ -103,7 +101,8 @@ def workload(tiny):
         lines += [attention(f"attention_exact_{length}", [heads, length, depth], [kept, length, depth], exact=True),
                   attention(f"attention_1x1x{length}", [1, heads, 1, depth], [1, kept, length, depth], True)]
     cubes = [("f32", 48), ("bf16", 40)] if tiny else [("f32", 4096), ("f32", 2048), ("bf16", 4096), ("bf16", 8192)]
-    lines += [*(product(f"gemm_{dtype}_{s}x{s}x{s}", s, s, s, dtype) for dtype, s in cubes)] + [product(f"gemm_model_{m}x{n}x{k}", m, n, k, "bf16", True) for m, n, k in ([(17, 40, 24)] if tiny else LAYERS)]
+    lines += [product(f"gemm_{dtype}_{s}x{s}x{s}", s, s, s, dtype) for dtype, s in cubes]
+    lines += [product(f"gemm_model_{m}x{n}x{k}", m, n, k, "bf16", True) for m, n, k in ([(17, 40, 24)] if tiny else LAYERS)]
     return lines[::-1]  # a warm-up may not come to the last ones
 
 
