@@ -28,9 +28,7 @@ def operator(name, tensors, nodes, outputs, cold=False, dtype="f32", other=None)
     """other: tensors of another type, or constants: fields of theirs by name."""
     of = lambda t, d: {"dtype": dtype, "dims": d, **(other or {}).get(t, {})}
     line = {"name": name, "graph": {"tensors": {t: of(t, d) for t, d in tensors.items()}, "nodes": nodes, "outputs": outputs}}
-    if cold:
-        line["cache"] = "cold"
-    return line
+    return {**line, "cache": "cold"} if cold else line
 
 
 def node(op, ins, out, **attrs):
@@ -60,9 +58,17 @@ def append(name, tokens, dtype, cache, heads, depth, rows):
     return operator(name, tensors, [node(op, list(tensors), "y")], ["y"], False, dtype, other)
 
 
+def few_bits(name, m, n, k, dtype, classes=(), op="matmul", experts=0):
+    """Weights of q4_0, of which experts each token names two, or by which rows are sorted (op)."""
+    x, ids = {"grouped_matmul": ([m, k], {"ids": [experts + 1]}), "expert_matmul": ([m, 1, k], {"ids": [m, 2]})}.get(op, ([m, k], {}))
+    dims, of = {"x": x, "w": [experts, n, k // 32 * 18][not ids:], **ids}, {"w": {"dtype": "u8", "const": True}, "ids": {"dtype": "i32"}}
+    line = operator(name, dims, [node(f"quantized_{op}", list(dims), "y", format="q4_0")], ["y"], True, dtype, of)
+    return {**line, "allowed": ["reassociate", "contract", *classes]}
+
+
 # Linear layers of models: tokens, outputs, inputs (llama3-8b, qwen2.5-7b, qwen2.5-0.5b).
-LAYERS = [(2048, 6144, 4096), (2048, 14336, 4096), (2048, 4096, 14336), (512, 14336, 4096), (128, 4096, 14336), (16, 14336, 4096),
-          (2048, 18944, 3584), (385, 4864, 896)]
+LAYERS = [(2048, 6144, 4096), (2048, 14336, 4096), (2048, 4096, 14336), (512, 14336, 4096), (128, 4096, 14336), (16, 14336, 4096), (2048, 18944, 3584),
+          (385, 4864, 896)]
 
 
 def workload(tiny):
@@ -80,26 +86,23 @@ def workload(tiny):
     for tokens in (1, 7) if tiny else (1, 512):
         shape = (3, 20, 11) if tiny else (8, 128, 4096)
         lines += [append(f"append_{cache}_{tokens}", tokens, dtype, cache, *shape) for dtype, cache in (("bf16", "bf16"), ("f32", "i8"))]
-    for dtype in ("f32", "bf16"):
-        for n, k in [(33, 40)] if tiny else [(8192, 8192), (4096, 4096)]:
-            lines.append(product(f"gemv_{dtype}_1x{n}x{k}", 1, n, k, dtype, True, True))
-    for m in (1, 9) if tiny else (1, 16):
-        n, k = (33, 64) if tiny else (4096, 4096)
-        lines.append(operator(f"int4_{m}x{n}x{k}", {"x": [m, k], "w": [n, k // 32 * 18]},
-                              [node("quantized_matmul", ["x", "w"], "y", format="q4_0")], ["y"], True, "bf16",
-                              {"w": {"dtype": "u8", "const": True}}))
+    sizes = [(33, 40)] if tiny else [(8192, 8192), (4096, 4096)]
+    lines += [product(f"gemv_{t}_1x{n}x{k}", 1, n, k, t, True, True) for t in ("f32", "bf16") for n, k in sizes]
+    few, many, (n, k), experts = (9, 9, (33, 64), (3, 33, 64)) if tiny else (16, 128, (4096, 4096), (32, 768, 2048))
+    chosen_by = ("expert_matmul", 4), ("grouped_matmul", 32), ("grouped_matmul", 5 if tiny else 512)
+    lines += [*(few_bits(f"int4_{m}x{n}x{k}", m, n, k, "bf16") for m in (1, few)),
+              *(few_bits(f"int4_rounded_{t}", many, n, k, t, ["quantised_activations"]) for t in ("f32", "bf16")),
+              *(few_bits(f"int4_{op}_{m}", m, *experts[1:], "bf16", (), op, experts[0]) for op, m in chosen_by)]
     heads, kept, depth, length, sequences = (4, 2, 24, 37, 2) if tiny else (16, 4, 128, 8192, 32)
-    lines.append(attention(f"prefill_{length}", [heads, length, depth], [kept, length, depth]))
-    lines.append(attention(f"decode_{sequences}x{length}", [sequences, heads, 1, depth], [sequences, kept, length, depth], True))
+    prompts = [("prefill", length)] + [("attention", other) for other in (() if tiny else (2048, 16384))]
+    lines += [attention(f"decode_{sequences}x{length}", [sequences, heads, 1, depth], [sequences, kept, length, depth], True),
+              *(attention(f"{what}_{t}", [heads, t, depth], [kept, t, depth]) for what, t in prompts)]
     if not tiny:
-        for other in (2048, 16384):
-            lines.append(attention(f"attention_{other}", [heads, other, depth], [kept, other, depth]))
-        lines.append(attention(f"attention_exact_{length}", [heads, length, depth], [kept, length, depth], exact=True))
-        lines.append(attention(f"attention_1x1x{length}", [1, heads, 1, depth], [1, kept, length, depth], True))
-    for dtype, sizes in [("f32", (48,)), ("bf16", (40,))] if tiny else [("f32", (4096, 2048)), ("bf16", (4096, 8192))]:
-        lines += [product(f"gemm_{dtype}_{s}x{s}x{s}", s, s, s, dtype) for s in sizes]
-    for m, n, k in [(17, 40, 24)] if tiny else LAYERS:
-        lines.append(product(f"gemm_model_{m}x{n}x{k}", m, n, k, "bf16", True))
+        lines += [attention(f"attention_exact_{length}", [heads, length, depth], [kept, length, depth], exact=True),
+                  attention(f"attention_1x1x{length}", [1, heads, 1, depth], [1, kept, length, depth], True)]
+    cubes = [("f32", 48), ("bf16", 40)] if tiny else [("f32", 4096), ("f32", 2048), ("bf16", 4096), ("bf16", 8192)]
+    lines += [product(f"gemm_{dtype}_{s}x{s}x{s}", s, s, s, dtype) for dtype, s in cubes]
+    lines += [product(f"gemm_model_{m}x{n}x{k}", m, n, k, "bf16", True) for m, n, k in ([(17, 40, 24)] if tiny else LAYERS)]
     return lines[::-1]  # a warm-up may not come to the last ones
 
 

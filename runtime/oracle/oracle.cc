@@ -201,7 +201,7 @@ Result<Oracle::Impl::Redefined*> Oracle::Impl::redefine(const Stage& stage) {
     c.sampled = std::make_shared<const SampledKernel>(std::move(sampled));
     c.baseline.clear();
     const HostData host = c.host();
-    const bool integers = (stage.schedule.numeric & ir::kQuantisedActivations) != 0;
+    const bool integers = (stage.schedule.numeric & ir::kQuantisedActivations) != 0 && has_first_part(kernel);
     const ReferenceRequest request{&kernel, &c.shapes, &host, c.kind, false, integers};
     LATHE_ASSIGN(c.reference, make_reference(*c.sampled, std::move(picks), request, traits));
     if (c.kind == DataKind::normal)

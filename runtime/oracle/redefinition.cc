@@ -36,9 +36,8 @@ ir::Kernel part_of(const ir::Kernel& kernel, size_t first, size_t last, const st
   return out;
 }
 
-}  // namespace
-
-ir::Result<ir::Kernel> run_first_part(const ir::Kernel& kernel, std::map<std::string, ir::Tensor>& tensors) {
+// How many nests stand before those that store results.
+size_t first_part(const ir::Kernel& kernel) {
   const auto stores = [&](const ir::Stmt& nest) {
     bool out = false;
     const std::span<const ir::Stmt> all(&nest, 1);
@@ -47,8 +46,15 @@ ir::Result<ir::Kernel> run_first_part(const ir::Kernel& kernel, std::map<std::st
     });
     return out;
   };
-  const size_t last =
-      static_cast<size_t>(std::find_if(kernel.body.begin(), kernel.body.end(), stores) - kernel.body.begin());
+  return static_cast<size_t>(std::find_if(kernel.body.begin(), kernel.body.end(), stores) - kernel.body.begin());
+}
+
+}  // namespace
+
+bool has_first_part(const ir::Kernel& kernel) { return first_part(kernel) > 0; }
+
+ir::Result<ir::Kernel> run_first_part(const ir::Kernel& kernel, std::map<std::string, ir::Tensor>& tensors) {
+  const size_t last = first_part(kernel);
   if (last == 0) return ir::unsupported("a redefined kernel without a first part");
   std::set<std::string> made;
   const std::span<const ir::Stmt> first(kernel.body.data(), last);

@@ -14,6 +14,8 @@ namespace lathe::runtime {
 // distributed data.
 inline constexpr double kMostQuantisationError = 5e-4;
 
+// Whether statements before those that store results make what these read.
+bool has_first_part(const ir::Kernel& kernel);
 // Runs the statements before those that store results, as code does, and adds what they make to the tensors; returns
 // the Kernel of the others, which read that.
 ir::Result<ir::Kernel> run_first_part(const ir::Kernel& kernel, std::map<std::string, ir::Tensor>& tensors);

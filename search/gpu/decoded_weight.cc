@@ -24,6 +24,7 @@ bool has_name(const Kernel& k, const std::string& name) {
 }
 
 constexpr const char* kWeight = "w";
+constexpr const char* kRoles[] = {"batch", "n", "k"};  // of the scopes that decode it
 
 // The only statement of a nest.
 const Stmt& statement_of(const Stmt& nest) {
@@ -96,17 +97,40 @@ Kernel decode_in_place(Kernel kernel) {
   return kernel;
 }
 
+// Which of several weights a factor is of, as it stands in the first index of each field; null: there is one.
+struct WeightNumber {
+  Expr number, count;
+};
+WeightNumber number_of(const Kernel& kernel, const Expr& factor, const std::string& n, const std::string& k) {
+  WeightNumber out;
+  if (kernel.family != kQuantisedFamily) return out;
+  for_each_node(factor, [&](const ExprNode& e) {
+    if (e.op != Op::k_load || e.args.size() < 2 || uses(e.args[0], n) || uses(e.args[0], k)) return;
+    if (out.number || is_const_int(e.args[0])) return;
+    const bool field = std::any_of(e.args.begin() + 1, e.args.end(), [&](const Expr& i) { return uses(i, n); });
+    if (field) out = {e.args[0], kernel.find_buffer(e.name)->dims[0]};
+  });
+  return out;
+}
+
+Expr with_number(const Expr& factor, const Expr& number, const Expr& by) {
+  return rewrite(factor, [&](const Expr& e) -> Expr { return equal(e, number) ? by : Expr(); });
+}
+
 }  // namespace
 
 Kernel decode_apart(Kernel kernel) {
-  const Result<ProductForm> product = product_form(kernel);
+  const Result<ProductSum> product = product_sum(kernel);
   if (!product.ok()) return takes_integers_apart(kernel) ? decode_in_place(std::move(kernel)) : kernel;
   const std::string n = product->n->iter, k = product->k->iter;
+  const std::string w = kWeight, nw = n + "_w", kw = k + "_w", ew = kWeight + std::string("_number");
   const Expr term = product->k->body[0].value;
   const auto is_decoded = [&](const Expr& factor) {
+    const WeightNumber of = number_of(kernel, factor, n, k);
+    const Expr numbered = of.number ? with_number(factor, of.number, iter(ew)) : factor;
     bool of_both = uses(factor, n) && uses(factor, k), others = false;
-    for_each_node(factor, [&](const ExprNode& e) {
-      others |= e.op == Op::k_iter && e.name != n && e.name != k;
+    for_each_node(numbered, [&](const ExprNode& e) {
+      others |= e.op == Op::k_iter && e.name != n && e.name != k && e.name != ew;
       others |= e.op == Op::k_load && !is_input(kernel.find_buffer(e.name)->place);
     });
     return of_both && !others && !is_loaded(factor) && factor->type == DType::f32;
@@ -116,24 +140,33 @@ Kernel decode_apart(Kernel kernel) {
   for (const Expr& factor : term->args)
     factors.push_back(is_loaded(factor) ? factor : written_out(kernel, factor, used));
   const auto decoded = std::find_if(factors.begin(), factors.end(), is_decoded);
-  const std::string w = kWeight, nw = n + "_w", kw = k + "_w";
-  if (decoded == factors.end() || has_name(kernel, w) || has_name(kernel, nw) || has_name(kernel, kw)) return kernel;
+  const auto taken = [&](const std::string& name) { return has_name(kernel, name); };
+  if (decoded == factors.end() || taken(w) || taken(nw) || taken(kw) || taken(ew)) return kernel;
 
-  const Expr made = substitute(*decoded, {{n, iter(nw)}, {k, iter(kw)}});
-  const Expr rows = product->n->extent, depth = product->k->extent, read = load(w, {iter(n), iter(k)}, DType::f32);
-  *decoded = read;
+  const WeightNumber of = number_of(kernel, *decoded, n, k);
+  const Expr numbered = of.number ? with_number(*decoded, of.number, iter(ew)) : *decoded;
+  const Expr made = substitute(numbered, {{n, iter(nw)}, {k, iter(kw)}});
+  std::vector<Expr> dims = {product->n->extent, product->k->extent}, at = {iter(nw), iter(kw)},
+                    read = {iter(n), iter(k)};
+  if (of.number) {
+    dims.insert(dims.begin(), of.count);
+    at.insert(at.begin(), iter(ew));
+    read.insert(read.begin(), of.number);
+  }
+  *decoded = load(w, read, DType::f32);
   const Expr narrow = make(Op::k_mul, std::move(factors));
   for_each_stmt(kernel.body, [&](Stmt& s) {
     if (s.kind == Stmt::Kind::assign && s.value.get() == term.get()) s.value = narrow;
   });
   Buffer b;
   b.name = w;
-  b.dims = {rows, depth};
+  b.dims = dims;
   b.place = Place::heap;
   kernel.buffers.push_back(std::move(b));
   drop_unread(kernel, used);
-  Stmt nest = make_scope(
-      nw, rows, {make_scope(kw, depth, {make_assign(w, {iter(nw), iter(kw)}, AssignOp::set, made)}, "k")}, "n");
+  Stmt nest = make_assign(w, at, AssignOp::set, made);
+  for (size_t d = at.size(); d-- > 0;)
+    nest = make_scope(at[d]->name, dims[d], {std::move(nest)}, kRoles[d + 3 - at.size()]);
   kernel.body.insert(kernel.body.end() - 1, std::move(nest));
   return kernel;
 }
@@ -143,7 +176,9 @@ Result<DecodedWeight> decoded_weight(const Kernel& kernel, const ProductForm& pr
     const Stmt& s = statement_of(kernel.body[i]);
     if (s.target != kWeight || std::find(product.made.begin(), product.made.end(), s.target) == product.made.end())
       continue;
-    return DecodedWeight{s.target, s.index[0]->name, s.index[1]->name, s.value};
+    const size_t first = s.index.size() - 2;
+    return DecodedWeight{s.target, s.index[first]->name, s.index[first + 1]->name, first > 0 ? s.index[0]->name : "",
+                         s.value};
   }
   return unsupported("{} decodes no weight", kernel.name);
 }

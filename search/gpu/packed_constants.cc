@@ -5,6 +5,7 @@
 
 #include "ir/analysis/dependence.h"
 #include "ir/core/names.h"
+#include "search/gpu/decoded_weight.h"
 #include "search/gpu/product_form.h"
 
 namespace lathe::search {
@@ -13,20 +14,22 @@ using namespace ir;  // NOLINT: this file is all IR
 
 namespace {
 
-constexpr const char* kFamily = "quantised";
-
 // Blocks of several fields, or bits in another order. What varies in size has no packed form.
 bool gains(const Buffer& b) {
   const bool fixed = std::all_of(b.dims.begin(), b.dims.end(), [](const Expr& d) { return is_const_int(d); });
   return b.place == Place::constant && fixed && (b.made || !b.strides.empty());
 }
 
-// A matrix of terms by outputs: its terms are to be neighbours, since a thread takes terms of one output.
-bool is_turned(const Kernel& naive, const ProductForm& product, const Buffer& b) {
-  const std::string &n = product.n->iter, &k = product.k->iter;
-  bool out = b.dims.size() == 2;
+// Matrices of terms by outputs: their terms are to be neighbours, since a thread takes terms of one output.
+bool is_turned(const Kernel& naive, const ProductSum& sum, const Buffer& b) {
+  const std::string &n = sum.n->iter, &k = sum.k->iter;
+  const size_t first = b.dims.size() == 3 ? 1 : 0;  // behind the number of a weight
+  bool out = b.dims.size() == first + 2;
   for (const Access& a : collect_accesses(naive.body, {}, &b.name)) {
-    out = out && uses(a.index[0], k) && !uses(a.index[0], n) && uses(a.index[1], n) && !uses(a.index[1], k);
+    if (!out) break;
+    const Expr &terms = a.index[first], &outputs = a.index[first + 1];
+    out = uses(terms, k) && !uses(terms, n) && uses(outputs, n) && !uses(outputs, k);
+    if (first == 1) out = out && !uses(a.index[0], k) && !uses(a.index[0], n);
   }
   return out;
 }
@@ -43,13 +46,14 @@ std::vector<T> as_laid(const Buffer& b, const std::vector<T>& of_dims) {
 
 std::vector<Buffer> packed_constants(const Kernel& naive) {
   std::vector<Buffer> out;
-  const Result<ProductForm> product = product_form(naive);
-  if (naive.family != kFamily || !product.ok()) return out;
+  if (naive.family != kQuantisedFamily) return out;
+  const Result<ProductSum> sum = product_sum(naive);
+  if (!sum.ok()) return out;
   for (const Buffer& b : naive.buffers) {
     if (!gains(b)) continue;
     out.push_back(b);
     out.back().layout = full_layout(b);
-    if (is_turned(naive, *product, b)) std::swap(out.back().layout[0], out.back().layout[1]);
+    if (is_turned(naive, *sum, b)) std::swap(out.back().layout.end()[-1], out.back().layout.end()[-2]);
   }
   return out;
 }

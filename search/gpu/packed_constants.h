@@ -8,6 +8,8 @@
 // Terms of an output become neighbours where outputs are:
 //
 //   q: u8[K // 2, N] const from i32[K // 8, N] ..; v[n, k] = f(q[k // 2, n])  ->  q: u8[N, K // 2] in; f(q[n, k // 2])
+//
+// So it is of weights that integers choose, each by itself.
 #pragma once
 #include <vector>
 

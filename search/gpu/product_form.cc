@@ -12,6 +12,22 @@ using namespace ir;  // NOLINT: this file is all IR
 
 namespace {
 
+bool assigns(const Stmt& s, AssignOp op) { return s.kind == Stmt::Kind::assign && s.op == op; }
+
+// c = 0; for k: c += a * b; ..
+bool has_sum(const std::vector<Stmt>& body) {
+  return body.size() >= 3 && assigns(body[0], AssignOp::set) && body[1].kind == Stmt::Kind::scope &&
+         body[1].body.size() == 1 && assigns(body[1].body[0], AssignOp::add) &&
+         body[1].body[0].target == body[0].target && body[0].value->op == Op::k_const_float &&
+         body[1].body[0].value->op == Op::k_mul;
+}
+
+bool uses_load(const Expr& e) {
+  bool out = false;
+  for_each_node(e, [&](const ExprNode& n) { out |= n.op == Op::k_load; });
+  return out;
+}
+
 // Nests before that one make temporaries, each by one plain assignment.
 Status find_made(const Kernel& kernel, size_t nest, ProductForm& out) {
   for (size_t i = 0; i < nest; ++i) {
@@ -65,12 +81,7 @@ Result<ProductForm> product_form(const Kernel& kernel, size_t number) {
   }
   if (nest.size() < 2) return no("it has no rows and columns");
   const std::vector<Stmt>& body = nest.back()->body;
-  const auto assigns = [](const Stmt& s, AssignOp op) { return s.kind == Stmt::Kind::assign && s.op == op; };
-  if (body.size() < 3 || !assigns(body[0], AssignOp::set) || body[1].kind != Stmt::Kind::scope ||
-      body[1].body.size() != 1 || !assigns(body[1].body[0], AssignOp::add) ||
-      body[1].body[0].target != body[0].target || body[0].value->op != Op::k_const_float ||
-      body[1].body[0].value->op != Op::k_mul)
-    return no("it has no sum of products");
+  if (!has_sum(body)) return no("it has no sum of products");
   for (size_t i = 2; i < body.size(); ++i) {
     if (!assigns(body[i], AssignOp::set)) return no("the sums are used in more than plain assignments");
   }
@@ -86,6 +97,19 @@ Result<ProductForm> product_form(const Kernel& kernel, size_t number) {
              any = std::any_of(out.operands.begin(), out.operands.end(), of_rows);
   if (all || !any) return no("its terms have no operand of rows and one of columns");
   return out;
+}
+
+Result<ProductSum> product_sum(const Kernel& kernel) {
+  const Result<ProductForm> product = product_form(kernel);
+  if (product.ok()) return ProductSum{product->n, product->k};
+  if (kernel.body.empty()) return product.status();
+  std::vector<const Stmt*> nest;
+  for (const Stmt* s = &kernel.body.back(); s->kind == Stmt::Kind::scope; s = &s->body[0]) {
+    nest.push_back(s);
+    if (s->body.size() != 1) break;
+  }
+  const bool groups = nest.size() == 3 && uses_load(nest[1]->extent) && has_sum(nest[2]->body);
+  return groups ? Result<ProductSum>(ProductSum{nest[2], &nest[2]->body[1]}) : product.status();
 }
 
 bool is_given(const Kernel& kernel, const ProductForm& form) {

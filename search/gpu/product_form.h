@@ -31,6 +31,12 @@ struct ProductForm {
 ir::Result<ProductForm> product_form(const ir::Kernel& kernel);
 // Of that nest; those before it make temporaries.
 ir::Result<ProductForm> product_form(const ir::Kernel& kernel, size_t nest);
+// The columns and the terms of the sums of products in the last nest, whose rows may be those of groups that integers
+// divide. UNSUPPORTED: there are none. Pointers are into the Kernel.
+struct ProductSum {
+  const ir::Stmt *n = nullptr, *k = nullptr;
+};
+ir::Result<ProductSum> product_sum(const ir::Kernel& kernel);
 // Whether all operands are matrices that lie in memory as they are read.
 bool is_given(const ir::Kernel& kernel, const ProductForm& form);
 // Of those sizes of its symbols; most: their largest values in calls.

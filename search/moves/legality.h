@@ -52,4 +52,7 @@ bool order_matters(const ir::Kernel& kernel, const ir::Access& access);
 // Such integers rise: callers are held to it or warned.
 std::vector<std::string> in_segments(const ir::Stmt& scope);
 
+// Whether a buffer is given, or all of it is made by one nest before the statement `before` of the Kernel.
+bool is_whole(const ir::Kernel& kernel, const ir::Buffer& b, size_t before);
+
 }  // namespace lathe::search

@@ -46,6 +46,8 @@ LATHE_MOVE_ROW(round_to_f16);
 LATHE_MOVE_ROW(split_to_bf16);
 LATHE_MOVE_ROW(narrow_temporary);
 LATHE_MOVE_ROW(split_factor);
+LATHE_MOVE_ROW(round_factors);
+LATHE_MOVE_ROW(hold_rounded);
 LATHE_MOVE_ROW(pipeline);
 LATHE_MOVE_ROW(specialize_roles);
 LATHE_MOVE_ROW(make_persistent);
@@ -66,5 +68,8 @@ LATHE_MOVE_ROW(reuse_buffers);
 LATHE_MOVE_ROW(split_buffer);
 LATHE_MOVE_ROW(repeat_padding);
 #undef LATHE_MOVE_ROW
+
+// Of those that round, quantise or divide numbers.
+std::vector<Transform> moves_of_numbers();
 
 }  // namespace lathe::search

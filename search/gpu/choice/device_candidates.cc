@@ -27,6 +27,7 @@ namespace {
 constexpr int64_t kBlocks[] = {128, 512, 64, 1024};
 constexpr size_t kWithoutTensorCores = 2;  // Schedules of attention
 constexpr size_t kOtherTiles = 2;          // of one warp's instructions, where groups of warps have their own
+constexpr size_t kLines = 2;               // of few bits, where few rows may need no tensor cores
 constexpr size_t kDecodedTiles = 1;        // of few bits, which need fewer registers than lines of all rows
 
 }  // namespace
@@ -75,9 +76,10 @@ Result<std::vector<Scheduled>> device_candidates(const GeneralKernel& general, c
       if (out.size() < most) add(grouped_tensor(general, tile));
     }
   }
-  if (const auto tiles = decoded_tiles_of(general, sizes, target); tiles.ok()) {
+  const bool rounded = (allowed & ir::kQuantisedActivations) != 0;
+  if (const auto tiles = decoded_tiles_of(general, sizes, target, rounded); tiles.ok()) {
     for (const TensorTile& tile : *tiles) {
-      if (out.size() < most) add(decoded_tensor(general, tile));
+      if (out.size() + kLines < most) add(decoded_tensor(general, tile, rounded));
     }
   }
   if (const auto lines = decoded_lines_of(general, sizes, target); lines.ok()) {

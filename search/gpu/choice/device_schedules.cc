@@ -54,8 +54,7 @@ ir::Result<Scheduled> by_tokens(const GeneralKernel& general, const ir::SymbolVa
   return append_schedule(general, sizes);
 }
 
-constexpr MakeSchedule kSchedules[] = {decoded_tensor,
-                                       decoded_lines,
+constexpr MakeSchedule kSchedules[] = {decoded_lines,
                                        decoded_schedule,
                                        few_lines,
                                        hopper_schedule,
@@ -83,19 +82,6 @@ ir::Status not_served(const ir::Kernel& kernel, const ir::Status& why) {
                          kernel.name, fmt::join(types, ", "), why.message());
 }
 
-// Products by what is decoded from several fields, of weights that integers choose.
-bool chooses_decoded(const ir::Kernel& kernel) {
-  bool decodes = false;
-  ir::for_each_stmt(kernel.body, [&](const ir::Stmt& k) {
-    if (k.role != "k" || k.body.empty() || k.body[0].op != ir::AssignOp::add) return;
-    const ir::Expr& term = k.body[0].value;
-    if (!term || term->op != ir::Op::k_mul) return;
-    for (const ir::Expr& factor : term->args) decodes |= ir::unwidened(factor)->op != ir::Op::k_load;
-  });
-  return decodes &&
-         std::any_of(kernel.buffers.begin(), kernel.buffers.end(), [](const ir::Buffer& b) { return bool(b.values); });
-}
-
 }  // namespace
 
 ir::Result<Scheduled> device_schedule(const GeneralKernel& general, const ir::SymbolValues& sizes,
@@ -115,9 +101,8 @@ ir::Result<Scheduled> device_schedule(const GeneralKernel& general, const ir::Sy
     ir::Result<Scheduled> made = first_made(parts, [&](int64_t part) { return attention_schedule(general, part); });
     return made.ok() ? std::move(made) : not_served(general.kernel, made.status());
   }
-  if (chooses_decoded(general.kernel))
-    return ir::unsupported("{}: weights of few bits that integers choose are served on the CPU alone",
-                           general.kernel.name);
+  ir::Result<Scheduled> decoded = decoded_tensor(general, sizes, target, (allowed & ir::kQuantisedActivations) != 0);
+  if (decoded.ok()) return decoded;
   ir::Status why;  // of the last one, which asks least
   for (const MakeSchedule make : kSchedules) {
     ir::Result<Scheduled> made = make(general, sizes, target);

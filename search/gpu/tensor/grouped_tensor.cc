@@ -16,7 +16,9 @@ constexpr int64_t kHalves = 8;  // elements of 2 bytes in an access of 16
 Status check_types(const Kernel& kernel, const GroupForm& form) {
   const DType rows = kernel.find_buffer(form.rows)->type, weights = kernel.find_buffer(form.weights)->type;
   const bool halves = rows == DType::bf16 || rows == DType::f16;
-  return halves && rows == weights ? Status() : unsupported("{}: expected operands of bf16, or of f16", kernel.name);
+  return halves && rows == weights && form.made.empty()
+             ? Status()
+             : unsupported("{}: expected operands of bf16, or of f16", kernel.name);
 }
 
 }  // namespace
@@ -26,11 +28,7 @@ Result<Scheduled> grouped_tensor(const GeneralKernel& general, const TensorTile&
   if (tile.terms != 0) return invalid("parts of {} terms, expected the sums of groups to be whole", tile.terms);
   LATHE_ASSIGN(const GroupForm g, group_form(general.kernel));
   LATHE_RETURN_IF_ERROR(check_types(general.kernel, g));
-  ProductForm product;
-  product.batch = {g.t};
-  product.m = g.m, product.n = g.n, product.k = g.k;
-  product.sum = g.sum;
-  product.operands = {{g.rows, true, 2, true}, {g.weights, false, 2, g.terms_last}};
+  const ProductForm product = product_of(g);
   const std::string &m = g.m->iter, &n = g.n->iter, &k = g.k->iter;
   MoveList list(general.kernel, "groups_tensor.1");
   TensorMoves moves(list, general.kernel, product, tile);

@@ -23,8 +23,8 @@ namespace lathe::search {
 
 class TensorMoves {
  public:
-  // All must outlive it. kernel: that of the product. parts: an operand that is a sum of parts, which are its outermost
-  // dimension, and their iterator.
+  // All must outlive it. kernel: that of the product. parts: an operand that the caller stages, and, where it is a sum
+  // of parts, which are its outermost dimension, their iterator.
   TensorMoves(MoveList& list, const ir::Kernel& kernel, const ProductForm& product, const TensorTile& tile,
               std::pair<std::string, std::string> parts = {})
       : list_(list),
@@ -45,7 +45,7 @@ class TensorMoves {
   void knobs();
   // In order, once the result is tiled: of a step, what is staged of the operands (launched: a grid is there already,
   // whose blocks have what is staged; whole: there is no short step); where it lies, once all of the grid is there; and
-  // all else. What stages an operand of parts is left to the caller.
+  // all else. What stages the operand `parts` is left to the caller.
   void stage(bool launched = false, bool whole = false);
   void share();
   void compute();
@@ -53,8 +53,11 @@ class TensorMoves {
  private:
   bool has_parts(const ProductOperand& s) const { return s.buffer == parts_.first; }
   // Dimensions before those of lines and terms.
-  int outer_dims(const ProductOperand& s) const { return has_parts(s) ? 1 : 0; }
-  ir::DType type() const { return kernel_.find_buffer(p_.operands[0].buffer)->type; }
+  int outer_dims(const ProductOperand& s) const { return has_parts(s) && !parts_.second.empty() ? 1 : 0; }
+  ir::DType type() const {
+    const ir::Buffer* b = kernel_.find_buffer(p_.operands[0].buffer);
+    return b == nullptr ? ir::DType::bf16 : b->type;  // what moves make is of bf16
+  }
   bool is_made(const ProductOperand& s) const;
   bool has_whole_columns() const;
   void pad(const std::string& part);

@@ -33,18 +33,19 @@ Status no_blocks(const Kernel& kernel) {
 class Writer {
  public:
   // kernel: the general one, or what it is once blocks share its sums over `summed`.
-  Writer(const GeneralKernel& general, const Kernel& kernel, const ProductForm& product, const DecodedWeight& weight,
-         const DecodedLines& lines, std::string summed, std::set<std::string> loose)
+  Writer(const GeneralKernel& general, const Kernel& kernel, const DecodedForm& form, const DecodedLines& lines,
+         std::string summed, std::set<std::string> loose)
       : kernel_(kernel),
-        p_(product),
-        w_(weight),
+        f_(form),
+        p_(form.product),
+        w_(form.weight),
         t_(lines),
         summed_(std::move(summed)),
         list_(general.kernel, "decoded_lines.1"),
-        moves_(list_, general, product, weight, std::move(loose)),
-        m_(product.m->iter),
-        n_(product.n->iter),
-        k_(product.k->iter) {}
+        moves_(list_, general, p_, w_, std::move(loose)),
+        m_(form.m()),
+        n_(form.n()),
+        k_(form.k()) {}
 
   Result<Scheduled> run() {
     const int64_t block = moves_.block();
@@ -64,10 +65,8 @@ class Writer {
  private:
   // A thread has some outputs of all rows of the block.
   void results() {
-    list_.move("tile_scope {0} {1} tail=mask as {0}b,{0}i", m_, t_.rows);
-    list_.move("tile_scope {0} {1} tail=mask as {0}b,{0}i", n_, t_.warps * kLanes / t_.lanes * t_.outputs);
+    tile_decoded(list_, f_, t_.rows, t_.warps * kLanes / t_.lanes * t_.outputs);
     list_.move("tile_scope {0}i {1} tail=mask as {0}t,{0}r", n_, t_.outputs);
-    list_.move("swap_scopes {}i {}b", m_, n_);
     list_.move("swap_scopes {}i {}t", m_, n_);
     for (const std::string& s : {n_ + "r", m_ + "i"}) {
       list_.move("split_scope {0} after=1 as {0}e", s);
@@ -108,14 +107,14 @@ class Writer {
       outer += "u";
       unrolled_.push_back(outer);
     }
-    const std::string chunk = turns.empty() ? outer : turns.back(), step = steps_.back(), a = activations_of(p_, w_);
-    if (t_.staged) list_.move("create_temporary {0} {0}_s at={1}b mode=stage", a, n_);
+    const std::string chunk = turns.empty() ? outer : turns.back(), step = steps_.back(), a = f_.activations();
+    if (t_.staged) list_.move("create_temporary {0} {0}_s at={1} mode=stage", a, f_.tile());
     for (const std::string& x : {w_.buffer, t_.staged ? a + "_s" : a}) {
       list_.move("create_temporary {0} {0}_r at={1} mode=stage", x, step);
       list_.move("move_to_register {}_r {}", x, step);
     }
     for (const std::string& made : p_.made) list_.move("inline_temporary {}", made);
-    if (t_.staged) list_.move("move_to_stack {}_s {}b", a, n_);
+    if (t_.staged && !f_.groups) list_.move("move_to_stack {}_s {}", a, f_.tile());
     moves_.stage_fields(kChunk, chunk, t_.outputs);
   }
 
@@ -134,12 +133,10 @@ class Writer {
   }
 
   Result<Scheduled> finish() {
-    const std::string a = activations_of(p_, w_), w = w_.buffer;
+    const std::string a = f_.activations(), w = w_.buffer;
     const bool given = is_input(kernel_.find_buffer(a)->place);
-    for (const Stmt* b : p_.batch) list_.move("parallelize_grid {}", b->iter);
-    list_.move("parallelize_grid {}b", m_);
-    list_.move("parallelize_grid {}b", n_);
-    if (t_.staged) list_.move("move_to_shared {}_s {}b", a, n_);
+    launch_decoded(list_, f_);
+    if (t_.staged) list_.move("move_to_shared {}_s {}", a, f_.tile());
     list_.move("parallelize_block {}t", n_);
     for (const std::string& l : lanes_) list_.move("parallelize_block {}", l);
     // All rows and outputs of a thread are computed alike, once their factors are.
@@ -166,6 +163,7 @@ class Writer {
   }
 
   const Kernel& kernel_;
+  const DecodedForm& f_;
   const ProductForm& p_;
   const DecodedWeight& w_;
   const DecodedLines& t_;
@@ -177,21 +175,6 @@ class Writer {
   // Scopes of terms: of lanes, of chunks that are on their way together, inside of one.
   std::vector<std::string> lanes_, unrolled_, steps_;
 };
-
-Result<Scheduled> scheduled(const GeneralKernel& general, const ProductForm& whole, const DecodedLines& lines) {
-  return whole_or_split(
-      general.kernel, whole, lines.terms, product_form,
-      [&](const Kernel& kernel, const ProductForm& product, const std::string& summed) -> Result<Scheduled> {
-        LATHE_ASSIGN(const DecodedWeight weight, decoded_weight(kernel, product));
-        // What is staged of a field is a thread's own, or the field is read where it is used.
-        std::set<std::string> loose;
-        for (;;) {
-          Writer writer(general, kernel, product, weight, lines, summed, loose);
-          Result<Scheduled> made = writer.run();
-          if (!made.ok() || !add_loose(made->kernel, writer.staged(), loose)) return made;
-        }
-      });
-}
 
 // Cycles of a GPU, for ordering only; below 0: it has no room for a block. bytes: of an activation.
 double cycles_of(const DecodedLines& t, const ProductShape& s, int bytes, const GpuTarget& gpu) {
@@ -233,7 +216,7 @@ int64_t most_outputs(const DecodedLines& t, const DecodedWeight& weight) {
 
 // All that may be worth it for so many rows, of a weight with such blocks. Where rows have no room together, some of
 // them have.
-std::vector<DecodedLines> lines_of(const ProductShape& shape, const DecodedWeight& weight, int64_t block,
+std::vector<DecodedLines> lines_of(const ProductShape& shape, const DecodedForm& form, int64_t block,
                                    const GpuTarget& gpu) {
   const auto below = [](int64_t n) { return static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(n))); };
   const int64_t chunks = std::max<int64_t>(shape.depth / kChunk, 1);
@@ -245,10 +228,12 @@ std::vector<DecodedLines> lines_of(const ProductShape& shape, const DecodedWeigh
     for (const int64_t lanes : {4, 8, 16, 32}) {
       if (lanes > chunks && lanes > kLeastLanes) break;
       t.lanes = std::min(lanes, below(chunks));
-      for (t.outputs = 1; t.outputs <= most_outputs(t, weight) && t.outputs * t.rows <= kMostSums; t.outputs *= 2) {
+      for (t.outputs = 1; t.outputs <= most_outputs(t, form.weight) && t.outputs * t.rows <= kMostSums;
+           t.outputs *= 2) {
         const int64_t most_at_once = t.rows == 1 ? kMostAtOnce / t.outputs : 1;
         for (t.at_once = 1; t.at_once <= most_at_once; t.at_once *= 2) {
           for (const int64_t parts : {1, 2, 4, 8, 16}) {
+            if (parts > 1 && form.groups) break;
             if (parts > 1 && shape.depth % (parts * std::max(block, kLeastShared)) != 0) break;
             t.terms = parts > 1 ? shape.depth / parts : 0;
             if (parts > 1 && !shape.has_room_for(t.terms)) break;
@@ -270,16 +255,15 @@ std::vector<DecodedLines> lines_of(const ProductShape& shape, const DecodedWeigh
 
 Result<std::vector<DecodedLines>> decoded_lines_of(const GeneralKernel& general, const SymbolValues& sizes,
                                                    const GpuTarget& target) {
-  LATHE_ASSIGN(const ProductForm product, product_form(general.kernel));
-  LATHE_ASSIGN(const DecodedWeight weight, decoded_weight(general.kernel, product));
-  const ProductShape shape = shape_of(product, sizes, general.most);
+  LATHE_ASSIGN(const DecodedForm form, decoded_form(general.kernel));
+  const ProductShape shape = shape_of(form, sizes, general.most);
   if (shape.rows > kFewRows) return unsupported("{} rows, expected at most {}", shape.rows, kFewRows);
-  const int64_t block = decoded_block(general.kernel, product, weight);
+  const int64_t block = decoded_block(general.kernel, form.product, form.weight);
   if (block == 0) return no_blocks(general.kernel);
-  const int bytes = dtype_bytes(general.kernel.find_buffer(activations_of(product, weight))->type);
+  const int bytes = dtype_bytes(general.kernel.find_buffer(form.activations())->type);
   std::vector<DecodedLines> all;
   std::vector<double> cycles;
-  for (const DecodedLines& t : lines_of(shape, weight, block, target)) {
+  for (const DecodedLines& t : lines_of(shape, form, block, target)) {
     const double c = cycles_of(t, shape, bytes, target);
     if (c < 0) continue;
     all.push_back(t);
@@ -290,8 +274,16 @@ Result<std::vector<DecodedLines>> decoded_lines_of(const GeneralKernel& general,
 }
 
 Result<Scheduled> decoded_lines(const GeneralKernel& general, const DecodedLines& lines) {
-  LATHE_ASSIGN(const ProductForm form, product_form(general.kernel));
-  return scheduled(general, form, lines);
+  return whole_or_split(general.kernel, lines.terms,
+                        [&](const Kernel& kernel, const DecodedForm& form, const std::string& summed) {
+                          // What is staged of a field is a thread's own, or the field is read where it is used.
+                          std::set<std::string> loose;
+                          for (;;) {
+                            Writer writer(general, kernel, form, lines, summed, loose);
+                            Result<Scheduled> made = writer.run();
+                            if (!made.ok() || !add_loose(made->kernel, writer.staged(), loose)) return made;
+                          }
+                        });
 }
 
 Result<Scheduled> decoded_lines(const GeneralKernel& general, const SymbolValues& sizes, const GpuTarget& target) {

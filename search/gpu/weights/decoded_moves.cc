@@ -3,11 +3,12 @@
 
 #include <algorithm>
 #include <bit>
-#include <map>
+#include <numeric>
 
 #include "ir/analysis/analysis.h"
 #include "ir/analysis/thread_share.h"
 #include "ir/core/names.h"
+#include "search/gpu/split_sum.h"
 
 namespace lathe::search {
 
@@ -25,6 +26,61 @@ void find_divisors(const Expr& e, std::set<int64_t>& out) {
 }
 
 }  // namespace
+
+Result<DecodedForm> decoded_form(const Kernel& kernel) {
+  const Result<ProductForm> product = product_form(kernel);
+  if (product.ok()) return decoded_form(kernel, *product);
+  const Result<GroupForm> groups = group_form(kernel);
+  if (!groups.ok()) return product.status();
+  LATHE_ASSIGN(DecodedForm out, decoded_form(kernel, product_of(*groups)));
+  out.groups = *groups;
+  return out;
+}
+
+Result<DecodedForm> decoded_form(const Kernel& kernel, const ProductForm& product) {
+  DecodedForm out;
+  out.product = product;
+  LATHE_ASSIGN(out.weight, decoded_weight(kernel, product));
+  return out;
+}
+
+ProductShape shape_of(const DecodedForm& form, const SymbolValues& sizes, const SymbolValues& most) {
+  return form.groups ? group_shape(*form.groups, sizes) : shape_of(form.product, sizes, most);
+}
+
+Result<Scheduled> whole_or_split(const Kernel& kernel, int64_t terms, const WriteDecoded& write) {
+  LATHE_ASSIGN(const DecodedForm form, decoded_form(kernel));
+  if (form.groups && terms > 0) return invalid("parts of {} terms, expected the sums of groups to be whole", terms);
+  if (terms == 0) return write(kernel, form, form.k());
+  return whole_or_split(kernel, form.product, terms, product_form,
+                        [&](const Kernel& split, const ProductForm& product, const std::string& summed) {
+                          const Result<DecodedForm> part = decoded_form(split, product);
+                          return part.ok() ? write(split, *part, summed) : part.status();
+                        });
+}
+
+void tile_decoded(MoveList& list, const DecodedForm& form, int64_t rows, int64_t columns) {
+  const std::string &m = form.m(), &n = form.n();
+  if (form.groups) {
+    clear_rows(list, *form.groups);
+    list.move("parallelize_grid {}", form.groups->t->iter);
+    list.move("tile_scope {0} {1} tail=mask as {0}b,{0}i", n, columns);
+    list.move("swap_scopes {} {}b", m, n);
+    list.move("tile_scope {0} {1} tail=mask as {0}b,{0}i", m, rows);
+    return;
+  }
+  list.move("tile_scope {0} {1} tail=mask as {0}b,{0}i", m, rows);
+  list.move("tile_scope {0} {1} tail=mask as {0}b,{0}i", n, columns);
+  list.move("swap_scopes {}i {}b", m, n);
+}
+
+void launch_decoded(MoveList& list, const DecodedForm& form) {
+  if (!form.groups) {
+    for (const Stmt* b : form.product.batch) list.move("parallelize_grid {}", b->iter);
+    list.move("parallelize_grid {}b", form.m());
+  }
+  list.move("parallelize_grid {}b", form.n());
+}
 
 int64_t decoded_block(const Kernel& kernel, const ProductForm& product, const DecodedWeight& weight, bool straight) {
   std::set<int64_t> divisors;
@@ -47,8 +103,8 @@ std::vector<std::string> DecodedMoves::halve(const std::string& scope, const std
   return out;
 }
 
-void DecodedMoves::stage_fields(int64_t chunk, const std::string& scope, int64_t outputs) {
-  for (StagedField f : fields(chunk)) {
+void DecodedMoves::stage_fields(const std::vector<int64_t>& terms, const std::string& scope, int64_t outputs) {
+  for (StagedField f : fields(terms)) {
     const std::string &field = f.name, r = field + "_r";
     list_.move("create_temporary {0} {0}_r at={1} mode=stage", field, scope);
     list_.move("move_to_register {} {}", r, scope);
@@ -82,22 +138,43 @@ int64_t DecodedMoves::width_of(const std::string& field) const {
   return out;
 }
 
-// Fields of which a chunk has one element, or neighbours along some of their dimensions.
-StagedFields DecodedMoves::fields(int64_t chunk) const {
-  std::map<std::string, std::set<std::vector<int64_t>>> at;
-  std::set<std::string> others;
+std::vector<int64_t> DecodedMoves::first_terms(int64_t count) {
+  std::vector<int64_t> out(static_cast<size_t>(count));
+  std::iota(out.begin(), out.end(), 0);
+  return out;
+}
+
+DecodedMoves::Places DecodedMoves::places_of(const std::vector<int64_t>& terms, std::set<std::string>* others) const {
+  Places out;
   for_each_node(w_.value, [&](const ExprNode& e) {
     if (e.op != Op::k_load) return;
-    for (int64_t k = 0; k < chunk; ++k) {
+    for (const int64_t k : terms) {
+      std::vector<std::pair<std::string, Expr>> first = {{w_.term, Expr(k)}, {w_.output, Expr(0)}};
+      if (!w_.number.empty()) first.emplace_back(w_.number, Expr(0));
       std::vector<int64_t> place;
       for (const Expr& index : e.args) {
-        const Expr i = simplify(substitute(index, {{w_.term, Expr(k)}, {w_.output, Expr(0)}}));
-        if (!is_const_int(i)) others.insert(e.name);
+        const Expr i = simplify(substitute(index, first));
+        if (!is_const_int(i)) others->insert(e.name);
         place.push_back(is_const_int(i) ? i->ival : 0);
       }
-      at[e.name].insert(std::move(place));
+      out[e.name].insert(std::move(place));
     }
   });
+  return out;
+}
+
+int64_t DecodedMoves::elements_of(const std::vector<int64_t>& terms) const {
+  std::set<std::string> others;
+  int64_t out = 0;
+  for (const auto& [name, places] : places_of(terms, &others)) out += static_cast<int64_t>(places.size());
+  return out;
+}
+
+// Fields of which the terms have one element, or neighbours along some of their dimensions.
+StagedFields DecodedMoves::fields(const std::vector<int64_t>& terms) const {
+  std::set<std::string> others;
+  const auto chunk = static_cast<int64_t>(terms.size());
+  const Places at = places_of(terms, &others);
   StagedFields out;
   for (const auto& [name, places] : at) {
     StagedField f{name, 1, 1, 0};

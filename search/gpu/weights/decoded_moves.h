@@ -2,6 +2,9 @@
 // again and again, so that every index of a field is a sum; what a thread decodes of a field goes into its registers
 // first.
 #pragma once
+#include <functional>
+#include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -11,12 +14,43 @@
 #include "search/gpu/general_kernel.h"
 #include "search/gpu/move_list.h"
 #include "search/gpu/product_form.h"
+#include "search/gpu/weights/group_form.h"
 #include "search/moves/schedule.h"
 
 namespace lathe::search {
 
 inline constexpr int64_t kDecodedChunk = 32;  // terms that are decoded together
 inline constexpr int64_t kLeastShared = 256;  // terms of a part of a sum that blocks share are multiples of these
+
+// A product with a decoded weight, or those of groups of rows, each group with a weight of its own. Pointers are into
+// the Kernel.
+struct DecodedForm {
+  ProductForm product;
+  DecodedWeight weight;
+  std::optional<GroupForm> groups;
+
+  const std::string& m() const { return product.m->iter; }
+  const std::string& n() const { return product.n->iter; }
+  const std::string& k() const { return product.k->iter; }
+  // The scope of which an iteration is a tile: how many rows a group has is known on the device alone, so its tiles
+  // follow each other in a block.
+  std::string tile() const { return groups ? m() + "b" : n() + "b"; }
+  std::string activations() const { return activations_of(product, weight); }
+};
+// UNSUPPORTED: it is no product with a decoded weight.
+ir::Result<DecodedForm> decoded_form(const ir::Kernel& kernel);
+// Of that product of the Kernel.
+ir::Result<DecodedForm> decoded_form(const ir::Kernel& kernel, const ProductForm& product);
+ProductShape shape_of(const DecodedForm& form, const ir::SymbolValues& sizes, const ir::SymbolValues& most);
+// What the Schedule of it is written for: see whole_or_split(). Sums of groups are whole.
+using WriteDecoded =
+    std::function<ir::Result<Scheduled>(const ir::Kernel& kernel, const DecodedForm& form, const std::string& summed)>;
+ir::Result<Scheduled> whole_or_split(const ir::Kernel& kernel, int64_t terms, const WriteDecoded& write);
+
+// mb { nb { mi { ni } } }, or t @grid { nb { mb { mi { ni } } } } of groups, whose other rows are cleared.
+void tile_decoded(MoveList& list, const DecodedForm& form, int64_t rows, int64_t columns);
+// The scopes of blocks, once what a tile keeps is there.
+void launch_decoded(MoveList& list, const DecodedForm& form);
 
 // A field that goes into registers: how many of its elements, and how many of these are neighbours. dims: of them that
 // vary.
@@ -42,13 +76,22 @@ class DecodedMoves {
   int64_t block(bool straight = false) const { return decoded_block(kernel_, p_, w_, straight); }
   // A scope of `size` iterations into halves of halves, down to `least`, which is the last name.
   std::vector<std::string> halve(const std::string& scope, const std::string& name, int64_t size, int64_t least);
-  // What a scope of `chunk` terms of so many outputs reads of fields goes into registers first.
-  void stage_fields(int64_t chunk, const std::string& scope, int64_t outputs = 1);
+  // What a scope of these terms, or of the first so many, of so many outputs reads of fields goes into registers first.
+  void stage_fields(const std::vector<int64_t>& terms, const std::string& scope, int64_t outputs = 1);
+  void stage_fields(int64_t chunk, const std::string& scope, int64_t outputs = 1) {
+    stage_fields(first_terms(chunk), scope, outputs);
+  }
+  // How many elements of fields these terms are made of.
+  int64_t elements_of(const std::vector<int64_t>& terms) const;
+  static std::vector<int64_t> first_terms(int64_t count);
   const StagedFields& staged() const { return staged_; }
 
  private:
   int64_t width_of(const std::string& field) const;
-  StagedFields fields(int64_t chunk) const;
+  // Places of all fields that the terms of the first output read; others: gets fields whose places are not known.
+  using Places = std::map<std::string, std::set<std::vector<int64_t>>>;
+  Places places_of(const std::vector<int64_t>& terms, std::set<std::string>* others) const;
+  StagedFields fields(const std::vector<int64_t>& terms) const;
 
   MoveList& list_;
   const GeneralKernel& general_;

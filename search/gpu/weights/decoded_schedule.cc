@@ -27,18 +27,19 @@ class Writer {
  public:
   // whole: the general one. kernel: that, or what it is once blocks share its sums over `summed`. vector: weights that
   // are decoded at a time. loose: fields that are not staged.
-  Writer(const GeneralKernel& whole, const Kernel& kernel, const ProductForm& product, const DecodedWeight& weight,
-         std::string summed = "", int64_t vector = kVectors[0], std::set<std::string> loose = {})
+  Writer(const GeneralKernel& whole, const Kernel& kernel, const DecodedForm& form, std::string summed = "",
+         int64_t vector = kVectors[0], std::set<std::string> loose = {})
       : kernel_(kernel),
-        p_(product),
-        w_(weight),
+        f_(form),
+        p_(form.product),
+        w_(form.weight),
         summed_(std::move(summed)),
         vector_(vector),
         list_(whole.kernel, "decoded.1"),
-        moves_(list_, whole, product, weight, std::move(loose)),
-        m_(product.m->iter),
-        n_(product.n->iter),
-        k_(product.k->iter) {}
+        moves_(list_, whole, p_, w_, std::move(loose)),
+        m_(form.m()),
+        n_(form.n()),
+        k_(form.k()) {}
 
   //   for mb @grid: for nb @grid: c[..] = 0
   //     for k0: {a_s = a; w_s = decode(q); for threads: for k1: c[..] += a_s * w_s}; for threads: y = f(c)
@@ -48,18 +49,18 @@ class Writer {
     list_.knob("rows", rows);
     list_.knob("block", block);
     if (tile.terms > 0) split_sum(list_, summed_, tile.terms);
-    list_.move("tile_scope {0} {1} tail=mask as {0}b,{0}i", m_, rows);
-    list_.move("tile_scope {0} {1} tail=mask as {0}b,{0}i", n_, TileMoves::kColumns);
-    list_.move("swap_scopes {}i {}b", m_, n_);
+    tile_decoded(list_, f_, rows, TileMoves::kColumns);
     TileMoves tiles(list_, m_, n_, k_);
-    tiles.apart(p_.sum, n_ + "b");
+    tiles.apart(p_.sum, f_.tile());
     if (block > kChunk) list_.move("tile_scope {0} {1} tail=exact as {0}b,{0}r", k_, block);
     list_.move("tile_scope {0}{1} {2} tail=exact as {0}0,{0}1", k_, block > kChunk ? "r" : "", kChunk);
-    const std::string k0 = k_ + "0", a = activations_of(p_, w_);
+    const std::string k0 = k_ + "0", a = f_.activations();
     for (const std::string& x : {a, w_.buffer}) list_.move("create_temporary {0} {0}_s at={1} mode=stage", x, k0);
     for (const std::string& made : p_.made) list_.move("inline_temporary {}", made);
-    for (const std::string& x : {a, w_.buffer}) list_.move("move_to_stack {}_s {}", x, k0);
-    grid();
+    if (!f_.groups) {
+      for (const std::string& x : {a, w_.buffer}) list_.move("move_to_stack {}_s {}", x, k0);
+    }
+    launch_decoded(list_, f_);
     for (const std::string& x : {a, w_.buffer}) list_.move("move_to_shared {}_s {}", x, k0);
     const Expr& outputs = p_.n->extent;
     const bool vary = !is_const_int(outputs) || outputs->ival % TileMoves::kColumns != 0;
@@ -84,11 +85,16 @@ class Writer {
   // A thread for each output.
   Result<Scheduled> outputs() {
     list_.knob("threads", kThreads);
+    if (f_.groups) clear_rows(list_, *f_.groups);
+    if (f_.groups) list_.move("parallelize_grid {}", f_.groups->t->iter);
     list_.move("tile_scope {0} {1} tail=mask as {0}b,{0}t", n_, kThreads);
+    if (f_.groups) list_.move("swap_scopes {} {}b", m_, n_);
     list_.move("move_to_register {} {}t", p_.sum, n_);
     for (const std::string& made : p_.made) list_.move("inline_temporary {}", made);
-    for (const Stmt* b : p_.batch) list_.move("parallelize_grid {}", b->iter);
-    list_.move("parallelize_grid {}", m_);
+    if (!f_.groups) {
+      for (const Stmt* b : p_.batch) list_.move("parallelize_grid {}", b->iter);
+      list_.move("parallelize_grid {}", m_);
+    }
     list_.move("parallelize_grid {}b", n_);
     list_.move("parallelize_block {}t", n_);
     return list_.finish();
@@ -105,13 +111,8 @@ class Writer {
     list_.move("unroll_scope {}", halves.back());
   }
 
-  void grid() {
-    for (const Stmt* b : p_.batch) list_.move("parallelize_grid {}", b->iter);
-    list_.move("parallelize_grid {}b", m_);
-    list_.move("parallelize_grid {}b", n_);
-  }
-
   const Kernel& kernel_;
+  const DecodedForm& f_;
   const ProductForm& p_;
   const DecodedWeight& w_;
   const std::string summed_;
@@ -142,19 +143,19 @@ double cycles_of(const DecodedTile& t, const ProductShape& s, const GpuTarget& g
   return busy_cycles(work, gpu) + parts.cycles;
 }
 
-Result<Scheduled> scheduled(const GeneralKernel& general, const ProductForm& whole, const DecodedTile& tile) {
+}  // namespace
+
+Result<Scheduled> decoded_schedule(const GeneralKernel& general, const DecodedTile& tile) {
   const auto write = [&](int64_t vector, std::set<std::string>& loose) {
-    return whole_or_split(
-        general.kernel, whole, tile.terms, product_form,
-        [&](const Kernel& kernel, const ProductForm& product, const std::string& summed) -> Result<Scheduled> {
-          LATHE_ASSIGN(const DecodedWeight weight, decoded_weight(kernel, product));
-          // What is staged of a field is a thread's own, or the field is read where it is used.
-          for (;;) {
-            Writer writer(general, kernel, product, weight, summed, vector, loose);
-            Result<Scheduled> made = writer.tiles(tile);
-            if (!made.ok() || !add_loose(made->kernel, writer.staged(), loose)) return made;
-          }
-        });
+    return whole_or_split(general.kernel, tile.terms,
+                          [&](const Kernel& kernel, const DecodedForm& form, const std::string& summed) {
+                            // What is staged of a field is a thread's own, or the field is read where it is used.
+                            for (;;) {
+                              Writer writer(general, kernel, form, summed, vector, loose);
+                              Result<Scheduled> made = writer.tiles(tile);
+                              if (!made.ok() || !add_loose(made->kernel, writer.staged(), loose)) return made;
+                            }
+                          });
   };
   // Bytes of words have bits of fewer neighbours: no more of these are one run of a field.
   std::set<std::string> loose, fewer;
@@ -167,29 +168,22 @@ Result<Scheduled> scheduled(const GeneralKernel& general, const ProductForm& who
   return other.ok() && (!made.ok() || fewer.size() < loose.size()) ? std::move(other) : std::move(made);
 }
 
-}  // namespace
-
 Result<std::vector<DecodedTile>> decoded_rows_of(const GeneralKernel& general, const SymbolValues& sizes,
                                                  const GpuTarget& target) {
-  LATHE_ASSIGN(const ProductForm product, product_form(general.kernel));
-  LATHE_ASSIGN(const DecodedWeight weight, decoded_weight(general.kernel, product));
-  const ProductShape shape = shape_of(product, sizes, general.most);
-  const int64_t part = std::max(decoded_block(general.kernel, product, weight), kLeastShared);
+  LATHE_ASSIGN(const DecodedForm form, decoded_form(general.kernel));
+  const ProductShape shape = shape_of(form, sizes, general.most);
+  const int64_t part = std::max(decoded_block(general.kernel, form.product, form.weight), kLeastShared);
   std::vector<DecodedTile> all;
   std::vector<double> cycles;
   for (int64_t rows = TileMoves::kSide; rows <= kMostRows; rows *= 2) {
     for (const int64_t parts : {1, 2, 4, 8, 16}) {
-      if (parts > 1 && (shape.depth % (parts * part) != 0 || !shape.has_room_for(shape.depth / parts))) break;
+      const bool shared = !form.groups && shape.depth % (parts * part) == 0 && shape.has_room_for(shape.depth / parts);
+      if (parts > 1 && !shared) break;
       all.push_back({rows, parts > 1 ? shape.depth / parts : 0});
       cycles.push_back(cycles_of(all.back(), shape, target));
     }
   }
   return ranked(all, cycles);
-}
-
-Result<Scheduled> decoded_schedule(const GeneralKernel& general, const DecodedTile& tile) {
-  LATHE_ASSIGN(const ProductForm product, product_form(general.kernel));
-  return scheduled(general, product, tile);
 }
 
 Result<Scheduled> decoded_schedule(const GeneralKernel& general, const SymbolValues& sizes, const GpuTarget& target) {
@@ -198,9 +192,8 @@ Result<Scheduled> decoded_schedule(const GeneralKernel& general, const SymbolVal
 }
 
 Result<Scheduled> outputs_schedule(const GeneralKernel& general, const SymbolValues&) {
-  LATHE_ASSIGN(const ProductForm product, product_form(general.kernel));
-  LATHE_ASSIGN(const DecodedWeight weight, decoded_weight(general.kernel, product));
-  return Writer(general, general.kernel, product, weight).outputs();
+  LATHE_ASSIGN(const DecodedForm form, decoded_form(general.kernel));
+  return Writer(general, general.kernel, form).outputs();
 }
 
 }  // namespace lathe::search

@@ -24,16 +24,29 @@ bool reads(const Expr& e) {
 
 Result<GroupForm> group_form(const Kernel& k) {
   const auto no = [&](const char* why) { return unsupported("{} has no products of groups: {}", k.name, why); };
-  if (k.body.size() != 2) return no("expected a nest that clears and one of products");
-  std::vector<const Stmt*> nests[2];
-  for (size_t i = 0; i < 2; ++i) {
-    for (const Stmt* s = &k.body[i]; s->kind == Stmt::Kind::scope; s = &s->body[0]) {
-      nests[i].push_back(s);
+  GroupForm out;
+  if (k.body.empty()) return no("it is empty");
+  std::vector<const Stmt*> nest;
+  for (size_t i = 0; i < k.body.size(); ++i) {
+    nest.clear();
+    const Stmt* s = &k.body[i];
+    for (; s->kind == Stmt::Kind::scope; s = &s->body[0]) {
+      nest.push_back(s);
       if (s->body.size() != 1) break;
     }
+    if (i + 1 == k.body.size()) break;
+    const Buffer* b = s->kind == Stmt::Kind::assign ? k.find_buffer(s->target) : nullptr;
+    if (b == nullptr || s->op != AssignOp::set) return no("a nest before them makes more than one buffer");
+    if (b->place == Place::heap) {
+      out.made.push_back(b->name);
+    } else if (nest.size() == 2 && out.zm == nullptr) {
+      out.zm = nest[0], out.zn = nest[1];
+    } else {
+      return no("expected one nest that clears");
+    }
   }
-  if (nests[0].size() != 2 || nests[1].size() != 3) return no("its nests have other scopes");
-  GroupForm out{nests[0][0], nests[0][1], nests[1][0], nests[1][1], nests[1][2], nullptr, "", "", "", false};
+  if (out.zm == nullptr || nest.size() != 3) return no("expected a nest that clears and one of products");
+  out.t = nest[0], out.m = nest[1], out.n = nest[2];
   if (!reads(out.m->extent)) return no("the number of rows is none that is read");
   const std::vector<Stmt>& body = out.n->body;
   if (body.size() < 3 || body[0].kind != Stmt::Kind::assign || body[1].kind != Stmt::Kind::scope ||
@@ -43,8 +56,9 @@ Result<GroupForm> group_form(const Kernel& k) {
   out.sum = body[0].target;
   if (k.find_buffer(out.sum)->place != Place::heap) return no("the sums are no temporary");
   for (const Expr& factor : out.k->body[0].value->args) {
-    const Expr& e = factor->op == Op::k_cast ? factor->args[0] : factor;
-    if (e->op != Op::k_load || !is_input(k.find_buffer(e->name)->place)) return no("a factor is no input");
+    const Expr& e = unwidened(factor);
+    const bool made = e->op == Op::k_load && std::find(out.made.begin(), out.made.end(), e->name) != out.made.end();
+    if (e->op != Op::k_load || (!made && !is_input(k.find_buffer(e->name)->place))) return no("a factor is no input");
     if (uses(e, out.m->iter)) {
       out.rows = e->name;
     } else {
@@ -53,6 +67,16 @@ Result<GroupForm> group_form(const Kernel& k) {
     }
   }
   if (out.rows.empty() || out.weights.empty()) return no("expected rows and weights");
+  return out;
+}
+
+ProductForm product_of(const GroupForm& form) {
+  ProductForm out;
+  out.batch = {form.t};
+  out.m = form.m, out.n = form.n, out.k = form.k;
+  out.sum = form.sum;
+  out.operands = {{form.rows, true, 2, true}, {form.weights, false, 2, form.terms_last}};
+  out.made = form.made;
   return out;
 }
 

@@ -2,11 +2,13 @@
 // operands are.
 #pragma once
 #include <string>
+#include <vector>
 
 #include "ir/base/status.h"
 #include "ir/core/binding.h"
 #include "ir/core/kernel.h"
 #include "search/gpu/move_list.h"
+#include "search/gpu/product_form.h"
 #include "search/gpu/product_tiles.h"
 
 namespace lathe::search {
@@ -15,10 +17,13 @@ namespace lathe::search {
 struct GroupForm {
   const ir::Stmt *zm = nullptr, *zn = nullptr, *t = nullptr, *m = nullptr, *n = nullptr, *k = nullptr;
   std::string sum, rows, weights;
-  bool terms_last = false;  // of the weights
+  bool terms_last = false;        // of the weights
+  std::vector<std::string> made;  // temporaries that earlier nests make
 };
 // UNSUPPORTED: it is anything else. Pointers are into the Kernel.
 ir::Result<GroupForm> group_form(const ir::Kernel& kernel);
+// The product of a group.
+ProductForm product_of(const GroupForm& form);
 // A product for each group, of as many rows as a group has if all have as many.
 ProductShape group_shape(const GroupForm& form, const ir::SymbolValues& sizes);
 // The Schedule of the nest that clears.

@@ -19,6 +19,7 @@ constexpr int64_t kDepth = 16;
 
 Result<Scheduled> grouped_schedule(const GeneralKernel& general, const SymbolValues& sizes) {
   LATHE_ASSIGN(const GroupForm g, group_form(general.kernel));
+  if (!g.made.empty()) return ir::unsupported("{}: expected operands that are given", general.kernel.name);
   const std::string &m = g.m->iter, &n = g.n->iter, &k = g.k->iter;
   const auto rows = static_cast<int64_t>(
       std::bit_ceil(static_cast<uint64_t>(std::clamp<int64_t>(group_shape(g, sizes).rows, TileMoves::kSide, 64))));

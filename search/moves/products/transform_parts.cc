@@ -85,32 +85,6 @@ int factor_of(const Stmt& scope, const std::string& buffer) {
   return -1;
 }
 
-// Whether it is given, or all of it is made by one nest before the statement `before` of the Kernel.
-bool is_whole(const Kernel& kernel, const Buffer& b, size_t before) {
-  if (is_input(b.place)) return true;
-  const Stmt* maker = nullptr;
-  for (size_t i = 0; i < kernel.body.size(); ++i) {
-    for (const Access& a : collect_accesses({kernel.body[i]}, {}, &b.name)) {
-      if (!a.write) continue;
-      if (maker != nullptr || i >= before) return false;
-      maker = &kernel.body[i];
-    }
-  }
-  std::vector<const Stmt*> scopes;
-  const Stmt* s = maker;
-  for (; s != nullptr && s->kind == Stmt::Kind::scope && s->body.size() == 1; s = &s->body[0]) scopes.push_back(s);
-  if (s == nullptr || s->kind != Stmt::Kind::assign || s->op != AssignOp::set || scopes.size() != b.dims.size())
-    return false;
-  for (size_t d = 0; d < b.dims.size(); ++d) {
-    const auto own = std::find_if(scopes.begin(), scopes.end(), [&](const Stmt* o) {
-      return s->index[d]->op == Op::k_iter && s->index[d]->name == o->iter;
-    });
-    if (own == scopes.end() || !equal((*own)->extent, b.dims[d])) return false;
-    scopes.erase(own);
-  }
-  return true;
-}
-
 // Of an element that is given, or that a nest makes.
 int64_t parts_of(const Kernel& kernel, const Buffer& b) {
   if (b.type != DType::f32) return parts_of(b.type);

@@ -8,6 +8,33 @@
 
 namespace lathe::test {
 
+// The weight's operands behind a, as constants; `number` weights that integers choose, 0: one.
+inline void add_weight(ops::Graph& g, std::vector<int>& in, const ops::QuantFormat& f, int64_t n, int64_t k,
+                       int64_t group, int64_t number) {
+  const auto several = [&](std::vector<ops::DimDesc> dims) {
+    if (number > 0) dims.insert(dims.begin(), ops::fixed_dim(number));
+    return dims;
+  };
+  if (f.place == ops::FieldsIn::kBlocks) {
+    const int64_t bytes = k / f.block * f.block_bytes;
+    in.push_back(ops::add_tensor(g, "w", several({ops::fixed_dim(n), ops::fixed_dim(bytes)}), true, ir::DType::u8));
+    return;
+  }
+  std::vector<ops::TensorDesc> types(f.tensors());
+  std::vector<const ops::TensorDesc*> given;
+  for (size_t i = 0; i < types.size(); ++i) {
+    types[i].dtype = ir::given_type(f.meaning.buffers[i]);
+    given.push_back(&types[i]);
+  }
+  for (const ops::QuantField& q : ops::quant_fields({&f, ops::fixed_dim(n), k, group, false}, given)) {
+    std::vector<ops::DimDesc> dims;
+    for (const ir::Expr& d : ir::given_dims(q.buffer)) dims.push_back(ops::fixed_dim(d->ival));
+    in.push_back(ops::add_tensor(g, q.buffer.name, several(dims), true, ir::given_type(q.buffer)));
+  }
+}
+
+inline ir::Kernel lowered(ops::Graph& g) { return ops::lower(ops::finish(g).value()).value().kernels[0].kernel; }
+
 // y[M, n] = a[M, k] of that type by a weight of the format; M in 0..5000.
 inline ir::Kernel quantised_product(const std::string& format, int64_t n, int64_t k, ir::DType type = ir::DType::f32,
                                     int64_t group = 32) {
@@ -15,24 +42,26 @@ inline ir::Kernel quantised_product(const std::string& format, int64_t n, int64_
   const ops::QuantFormat& f = *ops::find_quant_format(format);
   if (!f.grouped) group = 0;
   std::vector<int> in = {ops::add_tensor(g, "a", {ops::symbol_dim("M", 0, 5000), ops::fixed_dim(k)}, false, type)};
-  if (f.place == ops::FieldsIn::kBlocks) {
-    const int64_t bytes = k / f.block * f.block_bytes;
-    in.push_back(ops::add_tensor(g, "w", {ops::fixed_dim(n), ops::fixed_dim(bytes)}, true, ir::DType::u8));
-  } else {
-    std::vector<ops::TensorDesc> types(f.tensors());
-    std::vector<const ops::TensorDesc*> given;
-    for (size_t i = 0; i < types.size(); ++i) {
-      types[i].dtype = ir::given_type(f.meaning.buffers[i]);
-      given.push_back(&types[i]);
-    }
-    for (const ops::QuantField& q : ops::quant_fields({&f, ops::fixed_dim(n), k, group, false}, given)) {
-      std::vector<ops::DimDesc> dims;
-      for (const ir::Expr& d : ir::given_dims(q.buffer)) dims.push_back(ops::fixed_dim(d->ival));
-      in.push_back(ops::add_tensor(g, q.buffer.name, dims, true, ir::given_type(q.buffer)));
-    }
-  }
+  add_weight(g, in, f, n, k, group, 0);
   g.outputs = {ops::add_node(g, "quantized_matmul", in, "y", {{"format", format}, {"group", group}})};
-  return ops::lower(ops::finish(g).value()).value().kernels[0].kernel;
+  return lowered(g);
+}
+
+// The same by one of `number` weights: of rows a[M, k] between offsets, or of tokens a[M, 1, k] that name two each.
+inline ir::Kernel chosen_product(bool grouped, const std::string& format, int64_t number, int64_t n, int64_t k,
+                                 ir::DType type = ir::DType::f32, int64_t group = 32) {
+  ops::Graph g;
+  const ops::QuantFormat& f = *ops::find_quant_format(format);
+  if (!f.grouped) group = 0;
+  const ops::DimDesc rows = ops::symbol_dim("M", 0, 5000);
+  std::vector<ops::DimDesc> a = {rows, ops::fixed_dim(k)}, integers = {ops::fixed_dim(number + 1)};
+  if (!grouped) a.insert(a.begin() + 1, ops::fixed_dim(1)), integers = {rows, ops::fixed_dim(2)};
+  std::vector<int> in = {ops::add_tensor(g, "a", a, false, type)};
+  add_weight(g, in, f, n, k, group, number);
+  in.push_back(ops::add_tensor(g, "integers", integers, false, ir::DType::i32));
+  const char* op = grouped ? "quantized_grouped_matmul" : "quantized_expert_matmul";
+  g.outputs = {ops::add_node(g, op, in, "y", {{"format", format}, {"group", group}})};
+  return lowered(g);
 }
 
 }  // namespace lathe::test

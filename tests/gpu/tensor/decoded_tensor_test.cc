@@ -9,6 +9,7 @@
 #include "jit/cuda/lower/lower_device.h"
 #include "ops/quant_formats.h"
 #include "search/cut/launch_cut.h"
+#include "search/gpu/choice/device_schedules.h"
 #include "search/gpu/packed_constants.h"
 #include "tests/gpu/chains.h"
 #include "tests/gpu/counted_kernels.h"
@@ -37,6 +38,8 @@ TensorTile parts_of(TensorTile tile, int64_t terms) {
 const TensorTile kPlain = tile_of({32, 32, 32, 16, 32}, 2, false), kOneStage = tile_of({32, 32, 32, 16, 32}, 1, false),
                  kSwapped = tile_of({32, 16, 32, 16, 16}, 2, true), kFew = tile_of({32, 8, 32, 16, 8}, 2, true),
                  kParts = parts_of(tile_of({32, 16, 32, 16, 16}, 1, true), 256);
+
+constexpr double kF32 = 2e-4;
 
 search::GeneralKernel general_of(const std::string& format, int64_t n, int64_t k) {
   return search::general_kernel(quantised_product(format, n, k, DType::bf16));
@@ -87,6 +90,56 @@ TEST(DecodedTensor, PartsOfSumsOnTheEmulator) {
     }
   }
   EXPECT_FALSE(search::decoded_tensor(general_of("q4_k", 64, 768), parts_of(kParts, 128)).ok());  // no whole blocks
+}
+
+// Of rows of f32 and of bf16, against products of what is rounded.
+TEST(DecodedTensor, RoundedFactorsOnTheEmulator) {
+  int number = 0;
+  for (const ops::QuantFormat& f : ops::quant_formats()) {
+    if (f.name == "int8_channel") continue;  // of any depth
+    const bool words = f.name.rfind("gptq", 0) == 0 || f.name == "awq", narrow = number % 3 == 1;
+    const ir::Kernel naive = quantised_product(f.name, words ? 64 : 40, 512, narrow ? DType::bf16 : DType::f32);
+    const search::GeneralKernel general = search::general_kernel(naive);
+    const TensorTile& tile = number % 4 == 0 ? kPlain : number % 4 == 1 ? kSwapped : number % 4 == 2 ? kOneStage : kFew;
+    const auto made = search::decoded_tensor(general, tile, true);
+    ASSERT_TRUE(made.ok()) << f.name << ": " << made.status().to_string();
+    EXPECT_EQ(made->schedule.numeric & ir::kQuantisedActivations, ir::kQuantisedActivations);
+    const auto rounded = search::redefined(search::reads_packed(naive), made->schedule);
+    ASSERT_TRUE(rounded.ok()) << rounded.status().to_string();
+    SCOPED_TRACE(f.name);
+    for (const int64_t rows : {0, 1, 33}) {
+      expect_values_kept(*rounded, general, made, {{"M", rows}}, narrow ? kBf16 : kF32);
+      expect_as_interpreted(made->kernel, sizes_of(general, {{"M", rows}}), narrow ? kBf16 : kF32);
+    }
+    ++number;
+  }
+}
+
+TEST(DecodedTensor, RoundedFactorsInParts) {
+  const ir::Kernel naive = quantised_product("q4_k", 64, 768);
+  const search::GeneralKernel general = search::general_kernel(naive);
+  const auto made = search::decoded_tensor(general, kParts, true);
+  ASSERT_TRUE(made.ok()) << made.status().to_string();
+  const auto rounded = search::redefined(search::reads_packed(naive), made->schedule);
+  for (const int64_t rows : {1, 16, 19}) {
+    expect_values_kept(*rounded, general, made, {{"M", rows}}, kF32);
+    expect_as_interpreted(made->kernel, sizes_of(general, {{"M", rows}}), kF32);
+  }
+}
+
+// Where a caller allows it, from 5 rows on, and nowhere else.
+TEST(DecodedTensor, RoundsWhereItIsAllowed) {
+  const search::GeneralKernel general = search::general_kernel(quantised_product("q4_k", 4096, 4096));
+  const auto recipe = [&](int64_t rows, uint32_t allowed) {
+    const auto made =
+        search::device_schedule(general, sizes_of(general, {{"M", rows}}), *ir::find_gpu_target("h100"), allowed);
+    return made.ok() ? made->schedule.recipe : made.status().to_string();
+  };
+  EXPECT_EQ(recipe(4, ir::kQuantisedActivations), "decoded_lines.1");
+  EXPECT_EQ(recipe(5, ir::kQuantisedActivations), "decoded_tensor.1");
+  EXPECT_EQ(recipe(5, 0), "decoded_lines.1");
+  EXPECT_EQ(recipe(128, ir::kQuantisedActivations), "decoded_tensor.1");
+  EXPECT_EQ(recipe(128, 0), "decoded.1");
 }
 
 TEST(DecodedTensor, FewRowsShareSums) {
@@ -172,6 +225,27 @@ TEST_P(DecodedTensorMatrix, CompilesAsPredicted) {
       const int64_t parts = made->kernel.find_buffer("w_p_f")->dims[0]->ival;
       EXPECT_EQ(parts == 2, format == std::string("q4_0")) << what;
       const int64_t products = t.warp_rows / 16 * (t.warp_columns / 8) * 2 * parts * (t.stages > 1 ? 2 : 1);
+      const int64_t more = products / (t.stages > 1 ? 2 : 1);
+      expect_predicted(code->mma >= products && code->mma <= products + more && code->matrix_loads > 0,
+                       fmt::format("{} products of {}, {} squares\n{}", code->mma, products, code->matrix_loads, what));
+    }
+  }
+}
+TEST_P(DecodedTensorMatrix, RoundedFactorsCompileAsPredicted) {
+  const ir::GpuTarget target = *ir::find_gpu_target(GetParam());
+  for (const auto& [format, type] :
+       {std::pair("q4_k", DType::f32), {"q6_k", DType::f32}, {"gptq", DType::f32}, {"q4_k", DType::bf16}}) {
+    for (const int64_t rows : {8, 16, 128, 1000}) {
+      const search::GeneralKernel general = search::general_kernel(quantised_product(format, 4096, 4096, type));
+      const auto tiles = search::decoded_tiles_of(general, sizes_of(general, {{"M", rows}}), target, true);
+      ASSERT_TRUE(tiles.ok()) << tiles.status().to_string();
+      const TensorTile& t = tiles->front();
+      const auto made = search::decoded_tensor(general, t, true);
+      ASSERT_TRUE(made.ok()) << made.status().to_string();
+      const std::string what = to_text(made->schedule);
+      const auto code = compiled(search::cut_launches(made->kernel)->leaves[0], target, what);
+      if (!code) continue;
+      const int64_t products = t.warp_rows / 16 * (t.warp_columns / 8) * 2 * (t.stages > 1 ? 2 : 1);
       const int64_t more = products / (t.stages > 1 ? 2 : 1);
       expect_predicted(code->mma >= products && code->mma <= products + more && code->matrix_loads > 0,
                        fmt::format("{} products of {}, {} squares\n{}", code->mma, products, code->matrix_loads, what));
