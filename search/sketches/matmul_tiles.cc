@@ -74,8 +74,9 @@ Status MatmulSketch::accepts_tiles(const Setting& k) const {
                       .prefetch = k.prefetch,
                       .dots = kTiles};
   if (k != plain) return unsupported("dp 2: panels of {} columns, A in place", kTileColumns);
-  if (k.depth_block != 0 && (k_ % k.depth_block != 0 || k.depth_block % tile_depth() != 0 || k.depth_block >= k_))
-    return unsupported("kc {}: K {} is not several whole blocks of steps", k.depth_block, k_);
+  const int64_t kc = k.depth_block;
+  if (kc != 0 && (k_ % kc != 0 || kc >= k_ || kc % tile_depth() != 0 || kc == tile_depth()))
+    return unsupported("kc {}: K {} is not several whole blocks of steps, two or more", kc, k_);
   if (k.tile_rows > kTileRows || k.tile_rows > m_max_)
     return unsupported("mr {}: expected at most {} and {}", k.tile_rows, kTileRows, m_max_);
   const bool wide =

@@ -131,7 +131,7 @@ TEST(WholeTiles, keep_the_values) {
       {product(11, 64, 128, true), {{"mr", 11}, {"st", 2}, {"pf", 8192}}},
       {product(37, 96, 64), {{"mr", 16}, {"st", 2}}},
       {product(64, 128, 64), {{"mr", 32}, {"kc", 64}}},
-      {product(37, 128, 64), {{"mr", 32}, {"kc", 32}, {"pf", -1}}},
+      {product(37, 128, 64, true), {{"mr", 32}, {"kc", 64}, {"pf", -1}}},
       {product(200, 128, 32), {{"mr", 32}, {"kc", 64}, {"mc", 96}}},
   };
   for (const Case& c : cases) {
@@ -198,6 +198,7 @@ TEST(WholeTiles, are_refused_where_a_side_is_no_tile) {
   EXPECT_THAT(refused(product(32, 64, 64), {{"pa", 1}}), HasSubstr("dp 2: panels of 32 columns, A in place"));
   EXPECT_THAT(refused(product(32, 96, 64), {{"kc", 48}}), HasSubstr("kc 48: K 96 is not several whole blocks"));
   EXPECT_THAT(refused(product(32, 96, 64), {{"kc", 64}}), HasSubstr("kc 64: K 96 is not several whole blocks"));
+  EXPECT_THAT(refused(product(32, 128, 64), {{"kc", 32}}), HasSubstr("kc 32: K 128 is not several whole blocks"));
   EXPECT_THAT(refused(product(32, 128, 64), {{"kc", 64}, {"st", 2}}), HasSubstr("st 2: a K block is one panel's"));
   EXPECT_THAT(refused(product(32, 64, 96), {{"st", 2}}), HasSubstr("st 2: two panels of at most 16 rows"));
   EXPECT_THAT(refused(product(32, 64, 64), {{"mr", 32}, {"st", 2}}), HasSubstr("st 2: two panels of at most 16 rows"));
