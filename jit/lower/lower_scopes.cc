@@ -23,7 +23,10 @@ static constexpr int kEpilogueRegisters = 10;
 void Lowering::body(const Body& list) {
   for (size_t i = 0; i < list.size() && e_.ok(); ++i) {
     if (!lane_) find_reductions(list, i);
-    statement(list[i]);
+    if (i + 1 < list.size() && starts_tiles(list[i], list[i + 1]))
+      start_of_tiles_ = &list[i];
+    else
+      statement(list[i]);
     if (lane_) continue;
     for (size_t r = 0; r < reductions_.size();) {
       if (reductions_[r].list == &list && reductions_[r].last == i) {

@@ -5,9 +5,13 @@
 //     for q < 16, j < 2, m < 32 @unroll: for n < 32 @vector:   steps: load a0, a1, b0, b1; four tile_dot_bf16
 //       c[m, n] += f32(a[m, 32k + 2q + j]) * f32(b[..])        tiles of c = c0 .. c3
 //
+// Zeros that the statement before puts into all of c are those of c0 .. c3, and are not stored.
+//
 // A row of a is 64 bytes of k, a row of b the pairs (of bytes: the fours) of 16 columns: both, and c, are read where
 // they lie.
 #include <algorithm>
+#include <cmath>
+#include <utility>
 
 #include "ir/analysis/analysis.h"
 #include "ir/core/text_form.h"
@@ -40,6 +44,27 @@ std::optional<Linear> distance(const std::optional<Access>& a, const std::option
 bool is(const std::optional<Linear>& d, int64_t bytes) { return d && d->step(bytes); }
 
 }  // namespace
+
+// Whether the statement puts 0 into elements of a buffer and does nothing else.
+bool Lowering::fills_with_zeros(const Stmt& s) {
+  if (s.kind == Stmt::Kind::scope)
+    return s.mark != ir::Mark::tensor && ir::is_const_int(s.extent) && s.body.size() == 1 &&
+           fills_with_zeros(s.body[0]);
+  if (s.kind != Stmt::Kind::assign || s.op != ir::AssignOp::set) return false;
+  const Expr& v = s.value;
+  return v->op == ir::Op::k_const_float ? v->fval == 0 && !std::signbit(v->fval) : ir::is_const_int(v, 0);
+}
+
+// Whether that is what a sum in tiles begins with, so that tile_product() may do without it.
+bool Lowering::starts_tiles(const Stmt& fill, const Stmt& next) {
+  if (lane_ || fill.kind != Stmt::Kind::scope || next.mark != ir::Mark::tensor || !next.intrinsic.starts_with("tile_"))
+    return false;
+  std::string filled;
+  ir::for_each_stmt(fill.body, [&](const Stmt& s) { filled = s.target; });
+  bool same = fills_with_zeros(fill);
+  ir::for_each_stmt(next.body, [&](const Stmt& s) { same &= s.kind != Stmt::Kind::assign || s.target == filled; });
+  return same;
+}
 
 void Emitter::tile(LeafOp op, uint32_t tiles) { emit(op, -1, level()).imm = tiles; }
 
@@ -93,6 +118,37 @@ std::optional<Access> Lowering::tile_at(const Tiles& t, const Expr* load, int64_
         access(leaf_.buffers[static_cast<size_t>(slot)], slot, load != nullptr ? (*load)->args : t.update->index, env_);
   env_.resize(outside);
   return out;
+}
+
+// Whether the statement fills the sums of the tiles and no more: its scopes step through columns, then through rows.
+bool Lowering::fills(const Tiles& t, const Stmt& fill, const Access& sums) {
+  std::vector<const Stmt*> scopes;
+  const Stmt* at = &fill;
+  for (; at->kind == Stmt::Kind::scope; at = &at->body[0]) scopes.push_back(at);
+  const auto where = [&](const Stmt* moved) {
+    const size_t outside = env_.size();
+    for (const Stmt* c : scopes) env_.push_back({c->iter, Binding::Kind::number, c == moved ? 1 : 0, 1, nullptr});
+    std::optional<Access> out = access(leaf_.buffers[static_cast<size_t>(sums.slot)], sums.slot, at->index, env_);
+    env_.resize(outside);
+    return out;
+  };
+  const std::optional<Access> first = where(nullptr);
+  if (!is(distance(sums, first), 0) || !t.c_step.constant()) return false;
+  std::vector<std::pair<int64_t, int64_t>> steps;  // bytes, and how many
+  for (const Stmt* c : scopes) {
+    if (c->extent->ival == 1) continue;
+    const std::optional<Linear> d = distance(first, where(c));
+    if (!d || !d->constant()) return false;
+    steps.emplace_back(d->bytes, c->extent->ival);
+  }
+  std::sort(steps.begin(), steps.end());
+  int64_t columns = 1, rows = 1;
+  for (const auto& [bytes, count] : steps) {
+    const bool across = columns < t.n;
+    if (bytes != (across ? 4 * columns : t.c_step.bytes * rows)) return false;
+    (across ? columns : rows) *= count;
+  }
+  return columns == t.n && rows == t.m;
 }
 
 void Lowering::tile_bf16(const Stmt& s) { tile_product(s, 2); }
@@ -176,15 +232,20 @@ void Lowering::tile_product(const Stmt& s, int64_t parts) {
     return refuse("tiles of two sizes in one leaf");
   std::copy(rows, rows + kMaxTiles, program.tile_rows);
 
+  const Stmt* start = std::exchange(start_of_tiles_, nullptr);
+  const bool zeros = start != nullptr && fills(t, *start, *sums);
+  if (start != nullptr && !zeros) statement(*start);
   const auto each_sum = [&](LeafOp op) {
     for (int down = 0; down < t.down(); ++down) {
       for (int across = 0; across < t.across(); ++across) {
-        if (const std::optional<Access> at = c(down * kTileRows, across * kColumns))
+        if (op == LeafOp::k_tile_zero) {
+          e_.tile(op, static_cast<uint32_t>(2 * down + across));
+        } else if (const std::optional<Access> at = c(down * kTileRows, across * kColumns))
           e_.tile(op, 2 * down + across, *at, t.c_step);
       }
     }
   };
-  each_sum(LeafOp::k_tile_load);
+  each_sum(zeros ? LeafOp::k_tile_zero : LeafOp::k_tile_load);
   tiles_ = &t;
   mma(s);
   tiles_ = nullptr;
@@ -202,7 +263,9 @@ void Lowering::tile_step() {
   for (int down = 0; down < t.down(); ++down) {
     load(kFirstA + down, t.a, down * kTileRows, 0, t.a_step);
     for (int across = 0; across < t.across(); ++across) {
-      if (down == 0) load(kFirstB + across % 2, t.b, 0, across * kColumns, t.b_step);
+      // Both of a pair of columns come before their products: loads of the second do not wait for the first product.
+      for (int pair = across; down == 0 && across % 2 == 0 && pair < std::min(across + 2, t.across()); ++pair)
+        load(kFirstB + pair % 2, t.b, 0, pair * kColumns, t.b_step);
       const auto factors = static_cast<uint32_t>((kFirstA + down) << 4 | (kFirstB + across % 2) << 8);
       e_.tile(t.dot, static_cast<uint32_t>(2 * down + across) | factors);
     }

@@ -227,6 +227,9 @@ class Lowering {
   struct Tiles;
   std::optional<Access> tile_at(const Tiles& t, const ir::Expr* load, int64_t m, int64_t n, int64_t k);
   void tile_step();
+  static bool fills_with_zeros(const ir::Stmt& s);
+  bool starts_tiles(const ir::Stmt& fill, const ir::Stmt& next);
+  bool fills(const Tiles& t, const ir::Stmt& fill, const Access& sums);
 
   // lower_pairs.cc
   void mma_in_parts(const ir::Stmt& s, int64_t parts);
@@ -243,8 +246,9 @@ class Lowering {
   std::optional<Lane> lane_;
   std::string part_iter_;         // that tells apart what shares a lane of the dot product around; empty: there is none
   const Tiles* tiles_ = nullptr;  // of the tile product around
-  bool pairs_ = false;            // its parts are pairs of bf16, not bytes
-  bool pair_elements_ = false;    // of the transpose around: an element is two of two bytes
+  const ir::Stmt* start_of_tiles_ = nullptr;  // zeros before the next one, not made yet
+  bool pairs_ = false;                        // its parts are pairs of bf16, not bytes
+  bool pair_elements_ = false;                // of the transpose around: an element is two of two bytes
   Cells cells_{memory_};
   std::vector<Reduction> reductions_;
   std::vector<RunningSum> running_;  // of the vector scope being lowered

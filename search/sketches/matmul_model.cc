@@ -115,8 +115,8 @@ class Model {
   double step(double rows, double v) const {
     const double lines = w_.prefetch > 0 ? v : w_.prefetch < 0 ? std::ceil(4 * v / tiles_) / 4 : 0;
     const double busy =
-        std::max({halves_ * rows * v / kPipes, (rows + halves_ * v + lines * vector_bytes() / 64) / kLoads, w_.latency,
-                  from_near() ? v * vector_bytes() / near() : 0});
+        std::max({halves_ * w_.cost * rows * v / kPipes, (rows + halves_ * v + lines * vector_bytes() / 64) / kLoads,
+                  w_.latency, from_near() ? v * vector_bytes() / near() : 0});
     return pieces_from_near() ? std::max(busy, kLineOfPiece * v / vectors_ * piece() / 64) : busy;
   }
   double enter() const { return w_.joined ? kCall / tiles_ : w_.looped ? kTileOfLoop : kCall; }

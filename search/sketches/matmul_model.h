@@ -33,6 +33,7 @@ struct MatmulWork {
   double row_bytes = 0;                 // between rows of A
   double a_element = 0, b_element = 0;  // bytes of one
   double latency = 4;                   // cycles until a sum can be added to: 4 of a multiply-add
+  double cost = 1;                      // multiply-adds in whose time a pipe takes a step of a vector of sums
   bool cold = false;                    // B comes from memory
   int threads = 1;
 };

@@ -264,13 +264,18 @@ void MatmulSketch::copy_with_first(Script& s, const std::string& steps, const ch
 
 // Sums come from scratch and go there: the instruction has registers of its own.
 void MatmulSketch::write_whole_tile(Script& s, const Setting& k) const {
+  if (k.depth_block != 0) {
+    s.move("split_scope m0 after=0 as m0b");
+    s.move("split_scope m0b after=0 as m0c");
+    s.move("swap_scopes m0b k0");
+  }
   s.move("unroll_scope m1b");
   vectorize_tile(s, "n1b", k.panel_columns, k.streams, t_.lanes, "exact");
   for (const char* columns : {"n1", "n1c"}) {
     s.move("tile_scope {} {} tail=exact as {}v,{}l", columns, t_.lanes, columns, columns);
     s.move("vectorize_scope {}l", columns);
   }
-  s.move("move_to_stack {} m0", p_.product->target);
+  s.move("move_to_stack {} {}", p_.product->target, k.depth_block != 0 ? "n0" : "m0");
 }
 
 // Sums wait in scratch between the blocks of K, or for their functions.

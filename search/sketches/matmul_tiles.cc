@@ -69,10 +69,14 @@ Status MatmulSketch::accepts_tiles(const Setting& k) const {
   const Setting plain{.tile_rows = k.tile_rows,
                       .panel_columns = kTileColumns,
                       .streams = k.streams,
+                      .depth_block = k.depth_block,
                       .row_block = k.row_block,
                       .prefetch = k.prefetch,
                       .dots = kTiles};
-  if (k != plain) return unsupported("dp 2: panels of {} columns, all of K", kTileColumns);
+  if (k != plain) return unsupported("dp 2: panels of {} columns, A in place", kTileColumns);
+  const int64_t kc = k.depth_block;
+  if (kc != 0 && (k_ % kc != 0 || kc >= k_ || kc % tile_depth() != 0 || kc == tile_depth()))
+    return unsupported("kc {}: K {} is not several whole blocks of steps, two or more", kc, k_);
   if (k.tile_rows > kTileRows || k.tile_rows > m_max_)
     return unsupported("mr {}: expected at most {} and {}", k.tile_rows, kTileRows, m_max_);
   const bool wide =
@@ -80,6 +84,7 @@ Status MatmulSketch::accepts_tiles(const Setting& k) const {
   if (k.streams > 2 || (k.streams == 2 && !wide))
     return unsupported("st {}: two panels of at most {} rows, which are whole", k.streams, kTileRows / 2);
   if (k.streams > 1 && k.prefetch == -1) return unsupported("pf next: two panels have streams of their own");
+  if (k.streams > 1 && k.depth_block != 0) return unsupported("st {}: a K block is one panel's", k.streams);
   if (k.row_block != 0 && (m_ <= 2 * k.row_block || k.row_block < k.tile_rows))
     return unsupported("mc {}: m is {}, mr {}", k.row_block, m_, k.tile_rows);
   if (k.prefetch == -1 && m_ <= k.tile_rows) return unsupported("pf next: a single tile has nothing to share it with");
@@ -87,17 +92,33 @@ Status MatmulSketch::accepts_tiles(const Setting& k) const {
   return {};
 }
 
-// A tile instruction takes a cycle for each row of sums, a load of a tile half of one for each of its rows. A panel
-// comes from memory under all tiles that use it if it is the next one, else under the first of them.
+// A tile instruction takes a cycle for each row of sums, a load of a tile half of one for each of its rows, and more
+// where these come from L2 or from beyond. A panel comes from memory under all tiles that use it if it is the next one,
+// else under the first of them.
 MatmulCycles MatmulSketch::tile_cycles(const MatmulWork& w) const {
-  constexpr double kLoad = 0.5, kPairs = 16, kSumRow = 6, kEnter = 150, kOneStream = 0.95;
+  constexpr double kLoad = 0.5, kPairs = 16, kSumRow = 6, kBlockRow = 3, kEnter = 150, kOneStream = 0.95, kShown = 0.1;
+  constexpr double kNearLine = 1.2, kFarLine = 5, kUsable = 0.75;  // cycles of 64 bytes from L2, and from beyond
   const double across = 2 * w.panels, walks = w.n / (w.panels * kTileColumns);
+  const double depth = w.kc > 0 ? w.kc : w.k, blocks = std::ceil(w.k / depth), rows_of_block = w.mc > 0 ? w.mc : w.m;
+  const auto l1 = kUsable * static_cast<double>(t_.l1_bytes), l2 = kUsable * static_cast<double>(t_.l2_bytes);
+  // A's rows pass by once under each panel; a panel stays in L1 for all tiles, or comes anew under each.
+  const double a_bytes = rows_of_block * w.k * w.a_element, b_bytes = w.n * w.k * w.b_element,
+               panel = across * kTileLanes * depth * w.b_element, rows_beside = w.mr * depth * w.a_element;
+  const double a_line = a_bytes > l2       ? kFarLine
+                        : 2 * a_bytes > l1 ? kNearLine
+                                           : 0,
+               b_line = rows_of_block <= w.mr || panel + rows_beside <= l1 ? 0 : kNearLine;
   const auto tile = [&](double rows) {
-    const double step = std::max(across * rows, (across * kPairs + rows) * kLoad);
-    return rows > 0 ? walks * (w.k / static_cast<double>(tile_depth()) * step + across * rows * kSumRow + kEnter) : 0;
+    const double loads = (across * kPairs + rows) * kLoad, lines = rows * a_line + across * kPairs * b_line;
+    const double step = std::max({across * rows, loads, lines}) + kShown * (loads + lines);
+    const double sums = across * rows * (kSumRow + (blocks > 1 ? kBlockRow * blocks : 0));
+    return rows > 0 ? walks * (w.k / static_cast<double>(tile_depth()) * step + sums) : 0;
   };
   MatmulCycles out;
   out.compute = std::floor(w.m / w.mr) * tile(w.mr) + tile(std::fmod(w.m, w.mr));
+  const double row_blocks = std::ceil(w.m / rows_of_block), calls = w.looped ? 1 : std::ceil(rows_of_block / w.mr);
+  out.compute += walks * row_blocks * blocks * calls * kEnter;
+  if (!w.cold && b_bytes > l2) out.compute += row_blocks * b_bytes / 64 * kFarLine;
   out.memory =
       w.cold ? w.n * w.k * static_cast<double>(b_bytes_) / t_.memory_rate / (w.panels > 1 ? 1 : kOneStream) : 0;
   const double under = w.prefetch == -1 ? out.compute : w.prefetch == 0 ? 0 : tile(w.mr);
@@ -107,11 +128,17 @@ MatmulCycles MatmulSketch::tile_cycles(const MatmulWork& w) const {
 
 // Those that the default is one of. A single row is read from the streams of more panels.
 void MatmulSketch::each_tile_setting(const std::function<void(const Setting&)>& visit) const {
+  constexpr int64_t kBlockBytes = 512;  // of a row of A: a block of a panel stays in L1
   const std::vector<int64_t> prefetches = problem_.cold ? std::vector<int64_t>{-1, 8192, 0} : std::vector<int64_t>{0};
   for (const int64_t rows : {std::min(m_, kTileRows), kTileRows / 2}) {
     if (rows > m_ || m_ == 1) continue;
     const Setting k{.tile_rows = rows, .panel_columns = kTileColumns, .dots = kTiles};
-    each_setting(k, {{&Setting::streams, {1, 2}}, {&Setting::prefetch, prefetches}}, visit);
+    each_setting(k,
+                 {{&Setting::streams, {1, 2}},
+                  {&Setting::prefetch, prefetches},
+                  {&Setting::depth_block, {0, kBlockBytes / a_bytes_, 2 * kBlockBytes / a_bytes_}},
+                  {&Setting::row_block, {0, 256, 512}}},
+                 visit);
   }
 }
 

@@ -119,6 +119,7 @@ const std::vector<KnobRow<MatmulSketch>>& MatmulSketch::table() {
          Values v = !s.packed()          ? Values{0, 16, 32, 64, 128, 256, 512, 1024, 2048}
                     : s.t_.slow_memory() ? Values{0, 32, 64, 128, 256, 512}
                                          : Values{0, 256, 512, 1024, 2048};
+         if (s.tiles_ && v.back() == 512) v.push_back(1024);
          if (s.in_place() && s.t_.prefetches_alone) v.insert(v.begin() + 1, kDepthAlone);
          std::erase_if(v, [&](int64_t block) { return block >= s.k_ && block != 0; });
          return v;
@@ -126,7 +127,7 @@ const std::vector<KnobRow<MatmulSketch>>& MatmulSketch::table() {
       {"row_block", "mc", "rows of an outer block; 0: all rows under each panel", &Setting::row_block, 0, kAnySize,
        true,
        [](S s) {
-         Values v = {0, 96, 192, 384};
+         Values v = s.tiles_ ? Values{0, 96, 192, 256, 384, 512} : Values{0, 96, 192, 384};
          std::erase_if(v, [&](int64_t block) { return 2 * block >= s.m_ && block != 0; });
          return v;
        }},
@@ -404,7 +405,10 @@ MatmulCycles MatmulSketch::cycles(const MatmulWork& work, const Setting& k) cons
     w.kc /= step;
     w.a_element *= step;
     w.b_element *= step;
-    if (!integers_) w.latency = kPairLatency;
+    if (!integers_) {
+      w.latency = kPairLatency;
+      if (slow_pairs(t_)) w.cost = kSlowPair;
+    }
   }
   return matmul_cycles(w, t_);
 }

@@ -1,5 +1,6 @@
 // Products of bf16 where the caller allows bf16_dots, of matmul and of attention: native code on every level that
 // generates any, pairs where the CPU has the instruction, right at sizes around tiles and for an odd K.
+#include "search/sketches/sketch.h"
 #include "tests/sweep/sweep_case.h"
 
 namespace lathe::runtime {
@@ -119,7 +120,8 @@ TEST(Bf16Dots, ServeAttentionWhereTheCallerAllowsThem) {
           ASSERT_TRUE((*op)->stages().prepare(request).ok());
           const Stage& stage = (*op)->stages().of(0)[0]->stage;
           const search::Problem problem = (*op)->general_problem(0, true, request);
-          const bool scores = allows && c.depth % 2 == 0 && level.context->target().has(ir::kCpu_avx512bf16);
+          const ir::Target& t = level.context->target();
+          const bool scores = allows && c.depth % 2 == 0 && t.has(ir::kCpu_avx512bf16) && !search::slow_pairs(t);
           EXPECT_EQ((stage.schedule.numeric & ir::kBf16Dots) != 0, scores) << search::to_text(stage.schedule);
           const bool weights =
               scores && values == ir::DType::bf16 && c.window == 0 && (!c.causal || c.symbols != "S,T");

@@ -1,5 +1,7 @@
 // Tensor scopes of tile_bf16 and tile_u8s8 in leaves: every row count, one to four tiles of columns, segments; exact on
 // whole numbers, and the same bits on the CPU's own tiles.
+#include <functional>
+
 #include "ir/base/dtype.h"
 #include "tests/jit/lower/leaf_case.h"
 
@@ -17,9 +19,20 @@ std::string leaf_text(int64_t rows, int64_t columns) {
       rows, 2 * columns, columns, columns / 16);
 }
 
+// The same after a statement that fills so many rows of the sums with zeros.
+std::string filled_text(int64_t rows, int64_t columns, int64_t filled, const char* with = "0.0") {
+  std::string text = leaf_text(rows, columns);
+  const std::string fill =
+      fmt::format("  for i6 < {}:\n    for i7 < {}:\n      for i8 < 16 @vector:\n        p2[i6, i8 + 16*i7] = {}\n",
+                  filled, columns / 16, with);
+  text.insert(text.find("  for i0"), fill);
+  return text;
+}
+
 ir::Target amx() { return ir::bare_target(ir::IsaLevel::amx); }
 
-void expect_sums(int64_t rows, int64_t columns, const std::vector<int64_t>& segments) {
+void expect_sums(int64_t rows, int64_t columns, const std::vector<int64_t>& segments, const std::string& text,
+                 const std::function<double(int64_t)>& start) {
   int64_t steps = 0;
   for (const int64_t s : segments) steps += s;
   const int64_t depth = 32 * steps, stride = depth + 6;
@@ -28,7 +41,6 @@ void expect_sums(int64_t rows, int64_t columns, const std::vector<int64_t>& segm
   for (std::vector<uint16_t>* v : {&a, &b}) {
     for (uint16_t& x : *v) x = ir::f32_to_bf16(static_cast<float>(static_cast<int>(random() % 9) - 4));
   }
-  const std::string text = leaf_text(rows, columns);
   const auto kernel = ir::parse_kernel(text);
   ASSERT_TRUE(kernel.ok()) << kernel.status().to_string() << text;
   const auto p = lower_leaf(*kernel, amx());
@@ -51,7 +63,7 @@ void expect_sums(int64_t rows, int64_t columns, const std::vector<int64_t>& segm
   execute_portable(*p, args);
   for (int64_t m = 0; m < rows; ++m) {
     for (int64_t n = 0; n < columns; ++n) {
-      double want = 3;
+      double want = start(m);
       for (int64_t k = 0; k < depth; ++k) {
         want += ir::bf16_to_f32(a[static_cast<size_t>(m * stride + k)]) *
                 ir::bf16_to_f32(b[static_cast<size_t>((k / 2 * columns + n) * 2 + k % 2)]);
@@ -60,6 +72,31 @@ void expect_sums(int64_t rows, int64_t columns, const std::vector<int64_t>& segm
     }
   }
   expect_code_writes(*p, args, 2, before, out);
+}
+
+void expect_sums(int64_t rows, int64_t columns, const std::vector<int64_t>& segments) {
+  expect_sums(rows, columns, segments, leaf_text(rows, columns), [](int64_t) { return 3; });
+}
+
+// Zeros before the sum are those of the tiles, if they are of all rows and no more.
+TEST(LowerTiles, zeros_before_a_sum_are_not_stored) {
+  const auto program = [](const std::string& text) {
+    const auto kernel = ir::parse_kernel(text);
+    return kernel.ok() ? to_text(*lower_leaf(*kernel, amx())) : kernel.status().to_string();
+  };
+  for (const int64_t rows : {1, 2, 16, 17, 32}) {
+    for (const int64_t columns : {16, 32}) {
+      const std::string text = filled_text(rows, columns, rows), code = program(text);
+      expect_sums(rows, columns, {5}, text, [](int64_t) { return 0; });
+      EXPECT_NE(code.find("tile_zero"), std::string::npos) << code;
+      EXPECT_EQ(code.find(" = constant"), std::string::npos) << code;
+    }
+  }
+  expect_sums(8, 32, {5}, filled_text(8, 32, 7), [](int64_t m) { return m < 7 ? 0 : 3; });
+  expect_sums(8, 32, {5}, filled_text(8, 32, 8, "1.0"), [](int64_t) { return 1; });
+  EXPECT_EQ(program(filled_text(8, 32, 7)).find("tile_zero"), std::string::npos);
+  EXPECT_EQ(program(filled_text(8, 32, 8, "1.0")).find("tile_zero"), std::string::npos);
+  EXPECT_EQ(program(filled_text(8, 32, 8, "-0.0")).find("tile_zero"), std::string::npos);
 }
 
 TEST(LowerTiles, every_row_count) {

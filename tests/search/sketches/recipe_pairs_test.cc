@@ -78,6 +78,17 @@ TEST(Pairs, are_for_callers_and_machines_that_have_them) {
               HasSubstr("dp 1: no pairs of bf16, or they are not allowed"));
 }
 
+// Where a pair takes longer than its two multiply-adds, the model knows, and tiles come first.
+TEST(Pairs, that_are_slow_cost_more) {
+  const ir::Target xeon = test::find_machine("xeon")->target;
+  ir::Target quick = xeon;
+  quick.memory_rate = ir::Target::kFastMemory;
+  const Problem p = product(16, 64, 64);
+  const Knobs pairs = {{"mr", 8}, {"nr", 32}, {"dp", 1}}, tiles = {{"mr", 16}, {"nr", 32}, {"dp", 2}};
+  EXPECT_GT(kMatmulRecipe.estimate(pairs, p, xeon), 1.5 * kMatmulRecipe.estimate(pairs, p, quick));
+  EXPECT_EQ(kMatmulRecipe.estimate(tiles, p, xeon), kMatmulRecipe.estimate(tiles, p, quick));
+}
+
 // Tails of rows and columns, blocks of K and of rows, panels side by side, every prefetch.
 TEST(Pairs, keep_the_values) {
   struct Case {
@@ -119,6 +130,9 @@ TEST(WholeTiles, keep_the_values) {
       {product(200, 64, 32), {{"mr", 32}, {"mc", 96}}},
       {product(11, 64, 128, true), {{"mr", 11}, {"st", 2}, {"pf", 8192}}},
       {product(37, 96, 64), {{"mr", 16}, {"st", 2}}},
+      {product(64, 128, 64), {{"mr", 32}, {"kc", 64}}},
+      {product(37, 128, 64, true), {{"mr", 32}, {"kc", 64}, {"pf", -1}}},
+      {product(200, 128, 32), {{"mr", 32}, {"kc", 64}, {"mc", 96}}},
   };
   for (const Case& c : cases) {
     Knobs knobs = {{"nr", 32}, {"dp", 2}};
@@ -140,6 +154,7 @@ TEST(WholeTiles, of_bytes_keep_the_values) {
       {product_of_bytes(70, 128, 32, "u8", "i8"), {{"mr", 32}, {"pf", -1}}},
       {product_of_bytes(200, 128, 32, "i8", "u8"), {{"mr", 32}, {"mc", 96}}},
       {product_of_bytes(11, 128, 128, "u8", "i8"), {{"mr", 11}, {"st", 2}, {"pf", 8192}}},
+      {product_of_bytes(64, 256, 32, "i8", "u8"), {{"mr", 32}, {"kc", 128}}},
   };
   for (const Case& c : cases) {
     Knobs knobs = {{"nr", 32}, {"dp", 2}};
@@ -180,7 +195,11 @@ TEST(WholeTiles, are_refused_where_a_side_is_no_tile) {
   };
   EXPECT_THAT(refused(product(32, 48, 64), {}), HasSubstr("dp 2: no tiles here"));
   EXPECT_THAT(refused(product(32, 64, 48), {}), HasSubstr("dp 2: no tiles here"));
-  EXPECT_THAT(refused(product(32, 64, 64), {{"kc", 32}}), HasSubstr("dp 2: panels of 32 columns, all of K"));
+  EXPECT_THAT(refused(product(32, 64, 64), {{"pa", 1}}), HasSubstr("dp 2: panels of 32 columns, A in place"));
+  EXPECT_THAT(refused(product(32, 96, 64), {{"kc", 48}}), HasSubstr("kc 48: K 96 is not several whole blocks"));
+  EXPECT_THAT(refused(product(32, 96, 64), {{"kc", 64}}), HasSubstr("kc 64: K 96 is not several whole blocks"));
+  EXPECT_THAT(refused(product(32, 128, 64), {{"kc", 32}}), HasSubstr("kc 32: K 128 is not several whole blocks"));
+  EXPECT_THAT(refused(product(32, 128, 64), {{"kc", 64}, {"st", 2}}), HasSubstr("st 2: a K block is one panel's"));
   EXPECT_THAT(refused(product(32, 64, 96), {{"st", 2}}), HasSubstr("st 2: two panels of at most 16 rows"));
   EXPECT_THAT(refused(product(32, 64, 64), {{"mr", 32}, {"st", 2}}), HasSubstr("st 2: two panels of at most 16 rows"));
   EXPECT_THAT(refused(product(32, 64, 64), {{"st", 2}, {"pf", -1}}), HasSubstr("pf next: two panels"));
