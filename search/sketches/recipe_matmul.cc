@@ -407,7 +407,8 @@ MatmulCycles MatmulSketch::cycles(const MatmulWork& work, const Setting& k) cons
     w.b_element *= step;
     if (!integers_) {
       w.latency = kPairLatency;
-      if (slow_pairs(t_)) w.cost = kSlowPair;
+      // Beside tiles; products one by one convert their factors, which takes as long.
+      if (slow_pairs(t_) && tiles_) w.cost = kSlowPair;
     }
   }
   return matmul_cycles(w, t_);
