@@ -1,4 +1,4 @@
-// The rows of the table of moves that round, quantise or divide numbers; search/moves/transform_table.cc has the others.
+// The rows of moves that round, quantise or divide numbers; search/moves/transform_table.cc has the others.
 #include "ir/core/kernel.h"
 #include "search/moves/transform_rows.h"
 

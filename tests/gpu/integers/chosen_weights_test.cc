@@ -121,7 +121,9 @@ TEST_P(ChosenMatrix, Compiles) {
       const auto made = best_of(general, {{"M", rows}});
       ASSERT_TRUE(made.ok()) << made.status().to_string();
       const std::string what = to_text(made->schedule);
-      for (const ir::Leaf& leaf : search::cut_launches(made->kernel)->leaves) {
+      const auto cut = search::cut_launches(made->kernel);
+      ASSERT_TRUE(cut.ok()) << cut.status().to_string();
+      for (const ir::Leaf& leaf : cut->leaves) {
         const auto code = compiled(leaf, target, what);
         if (code) expect_predicted(code->stores.bits128 + code->stores.bits64 + code->stores.narrow > 0, what);
       }
