@@ -163,6 +163,7 @@ const Case kCases[] = {{true, 17, 0, 4, 37, 2, {0, 5, 5, 16, 17}},
 
 TEST(QuantisedGroups, MultiplyByTheirOwnWeightInEveryFormat) {
   for (auto& [name, format] : formats()) {
+    int by_bytes = 0;  // of small products the ranking of some machines prefers floats
     for (const char* level : {"portable", "avx2", "avx512"}) {
       const auto ctx = make_context(level, 2);
       for (const Case& c : kCases) {
@@ -175,7 +176,9 @@ TEST(QuantisedGroups, MultiplyByTheirOwnWeightInEveryFormat) {
           Call call(c, format, name);
           const auto kernel = call.resolved(ctx.get(), policy, &used);
           ASSERT_NE(kernel, nullptr);
-          EXPECT_EQ((used & LATHE_CLASS_QUANTISED_ACTIVATIONS) != 0, bytes);
+          const bool quantises = (used & LATHE_CLASS_QUANTISED_ACTIVATIONS) != 0;
+          EXPECT_TRUE(bytes || !quantises);
+          by_bytes += quantises;
           for (const bool packed : {false, true}) {
             std::fill(call.y().data.begin(), call.y().data.end(), 77);
             lathe_error e;
@@ -186,6 +189,7 @@ TEST(QuantisedGroups, MultiplyByTheirOwnWeightInEveryFormat) {
         }
       }
     }
+    EXPECT_GT(by_bytes, 0) << name;
   }
 }
 
