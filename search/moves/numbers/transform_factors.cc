@@ -24,6 +24,22 @@ const std::vector<Expr>* factors_of(const Stmt& scope) {
   return sums && of_it ? &s.value->args : nullptr;
 }
 
+// Whether each load of it is of what is given, or of what a nest before makes of that alone: later moves cannot change
+// how such values are rounded.
+bool is_settled(const Kernel& kernel, const Expr& e, size_t before) {
+  bool out = true;
+  const auto given = [&](const std::string& name) { return is_input(kernel.find_buffer(name)->place); };
+  for_each_node(e, [&](const ExprNode& n) {
+    if (n.op != Op::k_load || given(n.name)) return;
+    out = out && is_whole(kernel, *kernel.find_buffer(n.name), before);
+    for_each_stmt(kernel.body, [&](const Stmt& s) {
+      if (s.kind != Stmt::Kind::assign || s.target != n.name) return;
+      for_each_node(s.value, [&](const ExprNode& of) { out = out && (of.op != Op::k_load || given(of.name)); });
+    });
+  });
+  return out;
+}
+
 // Has no more bits than bf16.
 bool is_narrow(const Expr& e) { return e->op == Op::k_cast && e->args[0]->type == DType::bf16; }
 
@@ -42,6 +58,11 @@ Status apply_round_factors(TransformResult& result, const Move& move, const Tran
   const std::vector<Expr>* found = factors_of(site.scope());
   if (found == nullptr || std::all_of(found->begin(), found->end(), is_narrow))
     return invalid("expected `{}` to sum products of factors, one of which has more bits than bf16", move.args[0]);
+  const Stmt* around = site.outer.empty() ? &site.scope() : site.outer[0];
+  const auto before = static_cast<size_t>(around - k.body.data());
+  for (const Expr& f : *found)
+    if (!is_settled(k, f, before))
+      return invalid("expected `{}` to sum products of what is given or made of that before", move.args[0]);
   std::vector<Expr> factors = *found;
   for (Expr& f : factors)
     if (!is_narrow(f)) f = cast(DType::f32, cast(DType::bf16, f));
