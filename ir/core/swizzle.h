@@ -1,5 +1,5 @@
-// The swizzle of a shared buffer: pieces of 16 bytes change places inside of their lines, differently in eight lines
-// that follow each other. So threads that access pieces below each other meet different banks. It is a matter of
+// The swizzle of a shared buffer: pieces of 16 bytes change places inside of their lines, differently in lines
+// that follow each other: in eight kinds with 128 bytes, four with 64, two with 32. So threads that access pieces below each other meet different banks. It is a matter of
 // addresses alone: indices, the interpreter and every proof know nothing of it.
 //
 //   swizzle N: byte b lies at  b ^ (b >> 3 & (N - 16)),  N = 32, 64 or 128 bytes of a line
@@ -13,7 +13,7 @@
 
 namespace lathe::ir {
 
-inline constexpr int kSwizzledLines = 8;  // that follow each other and differ
+inline constexpr int kSwizzledLines = 8;  // after which lines are exchanged as before
 inline constexpr int kPieceBytes = 16;
 inline bool is_swizzle(int64_t bytes) { return bytes == 32 || bytes == 64 || bytes == 128; }
 

@@ -92,7 +92,7 @@ struct DeviceLocal {
 };
 
 // Memory of a block, aligned to 16 bytes; where it is swizzled, to eight of its lines (ir/core/swizzle.h). Offsets in
-// it are as if it were not: where they lie, the text says (type_text.h).
+// it are as if it were not: where they lie, the text says (swizzled_places.h).
 struct DeviceShared {
   std::string name;  // s0
   int64_t count = 1;

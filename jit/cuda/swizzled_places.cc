@@ -42,7 +42,10 @@ std::pair<Expr, Expr> split_sum(const Expr& e, int64_t by) {
     const auto a = split_sum(e->args[0], by), b = split_sum(e->args[1], by);
     return {ir::simplify(a.first + b.first), ir::simplify(a.second + b.second)};
   }
-  if (ir::is_const_int(e)) return {Expr(e->ival / by * by), Expr(e->ival % by)};
+  if (ir::is_const_int(e)) {
+    const int64_t rest = (e->ival % by + by) % by;
+    return {Expr(e->ival - rest), Expr(rest)};
+  }
   return ir::proves_divisible(e, by, {}) ? std::pair{e, Expr(0)} : std::pair{Expr(0), e};
 }
 
@@ -98,12 +101,13 @@ KeptPlaces::KeptPlaces(const DeviceProgram& program) : p_(program) {
 
 void KeptPlaces::find_names(const std::vector<DeviceStmt>& list) {
   for (const DeviceStmt& s : list) {
-    if (s.kind == Kind::let) {
-      const Expr is = ir::substitute(s.integer, of_thread_);
-      const auto known =
-          std::find_if(of_thread_.begin(), of_thread_.end(), [&](const auto& n) { return n.first == s.name; });
-      alike_ = alike_ && (known == of_thread_.end() || ir::equal(known->second, is));
-      if (is_of_thread(is)) of_thread_.emplace_back(s.name, is);
+    if (!s.name.empty()) {
+      // Null: it is no let.
+      const Expr is = s.kind == Kind::let ? ir::substitute(s.integer, of_thread_) : Expr();
+      const auto [known, first] = defined_.try_emplace(s.name, is);
+      const bool same = known->second && is ? ir::equal(known->second, is) : !known->second && !is;
+      alike_ = alike_ && (first || same);
+      if (first && is && is_of_thread(is)) of_thread_.emplace_back(s.name, is);
     }
     find_names(s.body);
     find_names(s.otherwise);

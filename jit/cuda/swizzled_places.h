@@ -44,6 +44,7 @@ class KeptPlaces {
 
   const DeviceProgram& p_;
   std::vector<std::pair<std::string, ir::Expr>> of_thread_;  // names that the program gives to what depends on it alone
+  std::map<std::string, ir::Expr> defined_;                  // all names
   bool alike_ = true;                                        // a name stands for one thing wherever it is
   std::map<std::string, std::string> names_;                 // of what is kept
   std::vector<std::string> declarations_;

@@ -212,10 +212,19 @@ void Lowering::tile_product(const Stmt& s, int64_t parts) {
     fits = is(distance(b(first, 0), b(n, 0)), bytes) && is(distance(c(0, first), c(0, n)), bytes);
     for (int64_t j = 1; j < parts && fits; ++j) fits = is(distance(b(n, 0), b(n, j)), element * j);
   }
+  for (int64_t m = 1; m < t.m && fits; ++m) {  // rows of a tile are evenly apart
+    if (m % kTileRows != 0) fits = distance(a(m - 1, 0), a(m, 0)) == a_step && distance(c(m - 1, 0), c(m, 0)) == c_step;
+  }
+  bool together = fits;  // the tiles of sums are one rectangle
+  for (int64_t down = 0; down < t.down(); ++down) {
+    for (int64_t across = 0; across < t.across() && together; ++across)
+      together = is(distance(c(0, 0), c(down * kTileRows, across * kColumns)),
+                    down * kTileRows * c_step->bytes + 4 * across * kColumns);
+  }
   const std::optional<Access> sums = c(0, 0);
   env_.pop_back();
   if (!fits || leaf_.find_buffer(t.update->target)->type != (parts == 2 ? ir::DType::f32 : ir::DType::i32))
-    return refuse("pairs, columns or sums that do not lie side by side in memory");
+    return refuse("pairs, rows, columns or sums that do not lie evenly in memory");
   t.a_step = *a_step;
   t.b_step = *b_step;
   t.c_step = *c_step;
@@ -233,7 +242,7 @@ void Lowering::tile_product(const Stmt& s, int64_t parts) {
   std::copy(rows, rows + kMaxTiles, program.tile_rows);
 
   const Stmt* start = std::exchange(start_of_tiles_, nullptr);
-  const bool zeros = start != nullptr && fills(t, *start, *sums);
+  const bool zeros = start != nullptr && together && fills(t, *start, *sums);
   if (start != nullptr && !zeros) statement(*start);
   const auto each_sum = [&](LeafOp op) {
     for (int down = 0; down < t.down(); ++down) {

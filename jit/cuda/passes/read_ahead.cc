@@ -162,8 +162,19 @@ class Reader {
     const auto look = [&](const Expr& e) {
       ir::for_each_node(inlined(e), [&](const ir::ExprNode& n) { known = known && unknown.count(n.name) == 0; });
     };
-    each_place(step.reads, [&](const DevicePlace& at) { look(at.offset); });
+    each_place(step.reads, [&](const DevicePlace& at) {
+      look(at.offset);
+      known = known && stays_in_ring(inlined(at.offset), loop);
+    });
+    each_integer(step.reads, look);
     return known;
+  }
+  // The number of the step says a place of a ring, and nothing else: so there is one for the step after the last, too.
+  static bool stays_in_ring(const Expr& e, const std::string& loop) {
+    const Expr others = ir::rewrite(e, [](const Expr& n) -> Expr {
+      return n->op == ir::Op::k_mod && ir::is_const_int(n->args[1]) ? Expr(0) : Expr();
+    });
+    return !ir::uses(others, loop);
   }
 
   template <class F>
@@ -171,6 +182,14 @@ class Reader {
     for (const DeviceStmt& s : list) {
       for (const DevicePlace& at : s.places) f(at);
       each_place(s.body, f);
+    }
+  }
+
+  template <class F>
+  static void each_integer(const List& list, const F& f) {
+    for (const DeviceStmt& s : list) {
+      if (s.integer) f(s.integer);
+      each_integer(s.body, f);
     }
   }
 

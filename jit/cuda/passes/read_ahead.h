@@ -8,7 +8,7 @@
 //        barrier
 //
 // Reads, copies and barriers keep their order; only products, which touch registers alone, come later. What is read
-// after the last step is not used: it has arrived, or was never asked for.
+// after the last step is not used: it is in the ring, since the number of a step says nothing else of where it reads.
 #pragma once
 #include "jit/cuda/device_program.h"
 

@@ -158,13 +158,7 @@ class Writer {
     for (const ProductOperand& s : p_.operands) {
       list_.move("move_to_shared {}_s {}0", s.buffer, k_);
       if (!t_.roles) list_.move("move_to_shared {}_t {}z", s.buffer, k_);
-      // Swizzled lines: where there are more neighbours, a panel of them follows the other.
-      const int64_t neighbours = s.terms_last ? kDepth : across(s), bytes = widest_swizzle(neighbours);
-      if (2 * neighbours > bytes) {
-        list_.move("tile_buffer {}_s 1 {}", s.buffer, bytes / 2);
-        list_.move("swap_dims {}_s 0 1", s.buffer);
-      }
-      list_.move("swizzle_buffer {}_s {}", s.buffer, bytes);
+      swizzle_lines(list_, s.buffer + "_s", 1, s.terms_last ? kDepth : across(s));
       if (!t_.roles) list_.move("repeat_padding {}_t 1 {}", s.buffer, kHalves);
     }
   }
@@ -285,17 +279,19 @@ Result<std::vector<GroupTile>> group_tiles_of(const GeneralKernel& general, cons
   if (!boxes) std::erase_if(out, [](const GroupTile& t) { return t.stages > 0; });
   // Of few rows only swapped tiles are full.
   if (shape.rows <= kFewLines) std::erase_if(out, [](const GroupTile& t) { return !t.swapped; });
-  const auto narrow = narrow_lines(product, out);
+  auto narrow = narrow_lines(product, out);
   if (shape.columns <= kFewLines || out.empty())
     return unsupported("{} x {} results, expected more than {} rows and columns, or boxes of more than {} columns",
                        shape.rows, shape.columns, kFewLines, kFewLines);
-  for (GroupTile& t : out) {
+  const auto order = [&](GroupTile& t) {
     const int64_t below = ceil_div(shape.rows, t.swapped ? t.columns : t.rows);
     const int64_t tiles = shape.batch * below * ceil_div(shape.columns, t.swapped ? t.rows : t.columns);
-    if (t.stages == 0 || t.terms > 0) continue;
+    if (t.stages == 0 || t.terms > 0) return;
     t.raster = raster_of(below, tiles, target);
     if (t.pairs == TilePairs::below) t.raster += t.raster % 2;
-  }
+  };
+  for (GroupTile& t : out) order(t);
+  if (narrow) order(*narrow);
   // The best tile in other forms, so that measuring may judge between them.
   if (narrow) out.insert(out.begin() + 1, *narrow);
   if (!out.empty() && out.front().pairs != TilePairs::none) {

@@ -119,7 +119,10 @@ const std::vector<TensorTile>& tensor_tiles() {
           if (across == kColumns && columns != kColumns) continue;
           if (depth == 128 && !few) continue;
           TensorTile tile{rows, columns, depth, down, across};
-          if (!check_tile(tile).ok()) tile.stages = 2;  // a step would not go by registers
+          if (!check_tile(tile).ok()) {  // a step would not go by registers
+            tile.stages = 2;
+            tile.swizzled = true;
+          }
           if (!check_tile(tile).ok() || tile.threads() < 64 || tile.threads() > 256) continue;
           out.push_back(tile);
           tile.swapped = true;
@@ -180,8 +183,7 @@ std::vector<TensorTile> ranked_tensor_tiles(const ProductShape& shape, const ir:
     return out;
   };
   std::vector<TensorTile> tiles = tensor_tiles();
-  std::erase_if(tiles, [&](TensorTile& t) {
-    t.swizzled = t.stages > 1;
+  std::erase_if(tiles, [&](const TensorTile& t) {
     return t.stages > 1 && (!shape.copied || shared_bytes(t) > most_shared(gpu));
   });
   return ranked_at_best(std::move(tiles), with_stages_and_parts,

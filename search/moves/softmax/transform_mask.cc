@@ -236,7 +236,7 @@ std::string Masking::outside() const {
 // Temporaries that further iterations weight.
 std::string Masking::without_values() const {
   for (const Access& a : collect_accesses(sites_[2].scope().body, sites_[2].path())) {
-    if (a.write || a.buffer == value_->name || is_param(k_.find_buffer(a.buffer)->place)) continue;
+    if (a.write || a.buffer == value_->name || is_input(k_.find_buffer(a.buffer)->place)) continue;
     if (!indexed_by(a.index, iterator(2))) continue;
     std::string why;
     if (!has_values(k_, a.buffer, &why)) return why;

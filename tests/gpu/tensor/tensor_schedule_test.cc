@@ -53,6 +53,35 @@ TEST(TensorSchedule, EveryTileKeepsTheValues) {
 }
 
 // Every layout and type, what is made before a product and after it, on the emulator in every order of the threads.
+// Tiles below each other before those beside them: as many as divide the rows of tiles, or not; swapped, staged, of a
+// batch.
+TEST(TensorSchedule, RastersKeepTheValues) {
+  for (const int64_t raster : {1, 2, 3, 16}) {
+    for (const bool swapped : {false, true}) {
+      const Kernel naive =
+          kernel_of(swapped ? tensor_product("bf16", false, true) : std::string(test::kTensorEpilogue));
+      const GeneralKernel general = general_kernel(naive);
+      TensorTile tile{16, 16, 32, 16, 16, 2};
+      tile.swapped = swapped;
+      tile.swizzled = raster % 2 == 0;
+      tile.raster = raster;
+      const auto made = tensor_schedule(general, tile);
+      ASSERT_TRUE(made.ok()) << made.status().to_string();
+      EXPECT_EQ(made->schedule.knobs.at("raster"), raster);
+      for (const int64_t m : {15, 33, 64}) {
+        const ir::SymbolValues s = {{"M", m}, {"N", 40}, {"K", 72}};
+        expect_same(naive, general, made, s);
+        test::expect_as_interpreted(made->kernel, test::sizes_of(general, s), kBf16);
+      }
+    }
+  }
+  for (const int64_t raster : {-1, 17}) {
+    TensorTile tile{16, 16, 32, 16, 16};
+    tile.raster = raster;
+    EXPECT_THAT(check_tile(tile).message(), ::testing::HasSubstr("tiles below each other, expected at most 16"));
+  }
+}
+
 TEST(TensorSchedule, OnTheEmulator) {
   int emulated = 0;
   for (const std::string& text :

@@ -184,14 +184,24 @@ TEST(LowerTiles, what_is_no_tile_is_refused) {
   const std::string text = leaf_text(8, 32);
   EXPECT_EQ(refusal(leaf_text(16, 64), "i3 < 16", "i3 < 17"), "leaf: scope i0: sides that are no tiles");
   EXPECT_EQ(refusal(text, "i3 < 8", "i3 < 33"), "leaf: scope i0: sides that are no tiles");
-  EXPECT_NE(refusal(text, "2*i1 + i2", "2*i1 + 1 - i2").find("do not lie side by side"), std::string::npos);
-  EXPECT_NE(refusal(text, "i5 + 16*i4, i2])", "i5 + 16*i4, 1 - i2])").find("do not lie side by side"),
-            std::string::npos);
+  EXPECT_NE(refusal(text, "2*i1 + i2", "2*i1 + 1 - i2").find("do not lie evenly"), std::string::npos);
+  EXPECT_NE(refusal(text, "i5 + 16*i4, i2])", "i5 + 16*i4, 1 - i2])").find("do not lie evenly"), std::string::npos);
+  // Rows of a tile in two parts, which are further apart than those of a part.
+  const std::string apart =
+      "kernel leaf(p0: bf16[_, _] in strides [?, 1], p1: bf16[_, _, _] in strides [64, 2, 1], "
+      "p2: f32[_, _] out strides [32, 1]) family leaf where seglen in 0..9223372036854775807\n"
+      "  for i0 < seglen @tensor(tile_bf16):\n    for i1 < 16 @unroll:\n      for i2 < 2 @unroll:\n"
+      "        for i3 < 2 @unroll:\n          for i6 < 8 @unroll:\n            for i4 < 2 @unroll:\n"
+      "              for i5 < 16 @vector:\n"
+      "                p2[i6 + 12*i3, i5 + 16*i4] += f32(p0[i6 + 12*i3, 32*i0 + 2*i1 + i2]) * "
+      "f32(p1[16*i0 + i1, i5 + 16*i4, i2])\n";
+  EXPECT_NE(refusal(apart, "12*i3, i5", "12*i3, i5").find("do not lie evenly"), std::string::npos);
+  EXPECT_EQ(refusal(apart, "p2[i6 + 12*i3", "p2[i6 + 8*i3").find("none"),
+            std::string::npos);  // factors are apart still
   const std::string bytes = bytes_text(8, 32, "u8", "i8");
   EXPECT_EQ(refusal(bytes, "i3 < 8", "i3 < 33"), "leaf: scope i0: sides that are no tiles");
-  EXPECT_NE(refusal(bytes, "4*i1 + i2", "4*i1 + 3 - i2").find("do not lie side by side"), std::string::npos);
-  EXPECT_NE(refusal(bytes, "i5 + 16*i4, i2])", "i5 + 16*i4, 3 - i2])").find("do not lie side by side"),
-            std::string::npos);
+  EXPECT_NE(refusal(bytes, "4*i1 + i2", "4*i1 + 3 - i2").find("do not lie evenly"), std::string::npos);
+  EXPECT_NE(refusal(bytes, "i5 + 16*i4, i2])", "i5 + 16*i4, 3 - i2])").find("do not lie evenly"), std::string::npos);
   EXPECT_NE(refusal(bytes, "p1: i8", "p1: u8"), "none");
   const auto kernel = ir::parse_kernel(text);
   ASSERT_TRUE(kernel.ok());
