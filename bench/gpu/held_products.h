@@ -19,7 +19,7 @@ struct HeldCase {
 inline const HeldCase kHeldCases[] = {
     {"held factors", "bf16", 70, 200, {64, 64, 2, false, false, 0, true}},
     {"held factors of two groups", "bf16", 136, 328, {128, 64, 2, false, false, 0, true}},
-    {"held factors in three numbers", "bf16", 65, 56, {64, 64, 2, true, false, 0, true}},
+    {"held factors in three numbers", "bf16", 130, 56, {128, 64, 2, true, false, 0, true}},
     {"held factors of f16", "f16", 64, 264, {64, 64, 3, false, false, 0, true}},
 };
 inline constexpr int64_t kHeldDepth = 64;

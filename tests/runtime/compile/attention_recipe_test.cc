@@ -360,12 +360,13 @@ TEST(AttentionRecipe, KeyByKey) {
   for (const ir::IsaLevel level : {ir::IsaLevel::portable, ir::IsaLevel::avx2, ir::IsaLevel::avx512}) {
     ir::Target t = jit::host_target().cap(level);
     if (t.level != level) continue;
-    // Caches that hold fewer keys than there are, whatever the host has.
+    // Caches that hold fewer keys than there are, and quick memory, whatever the host has.
     const ir::Target& caches = test::find_machine("zen5")->target;
     t.l1_bytes = caches.l1_bytes;
     t.l1_ways = caches.l1_ways;
     t.l2_bytes = caches.l2_bytes;
     t.l3_bytes = caches.l3_bytes;
+    t.memory_rate = caches.memory_rate;
     t.prefetches_alone = true;
     const bool wide = level == ir::IsaLevel::avx512;
     for (const auto& [heads, depth, part, block] : std::vector<std::array<int64_t, 4>>{

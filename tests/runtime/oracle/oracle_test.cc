@@ -175,20 +175,6 @@ TEST(Oracle, QuantisedActivationsAreVerifiedTwice) {
   EXPECT_FALSE(verdict_of(*oracle, exact).ok);
 }
 
-// What is rounded where it is multiplied has no first part: the bound counts its roundings.
-TEST(Oracle, RoundedFactorsAreVerified) {
-  Fixture f(kFewBits);
-  auto schedule = search::parse_schedule("schedule 1 family quantised\nround_factors k\n");
-  ASSERT_TRUE(schedule.ok()) << schedule.status().to_string();
-  const auto stage = build_stage(f.naive, *schedule, jit::host_target(), f.cache, LeafPolicy{});
-  ASSERT_TRUE(stage.ok()) << stage.status().to_string();
-  EXPECT_NE(stage->schedule.numeric & ir::kQuantisedActivations, 0u);
-  auto oracle = f.oracle({{"M", 5}});
-  const Verdict v = verdict_of(*oracle, *stage);
-  EXPECT_TRUE(v.ok) << v.reason;
-  EXPECT_LE(v.err_over_bound, 1);
-}
-
 TEST(Oracle, QuantisationErrorIsOfTheMeanSquare) {
   Reference naive, redefined;
   naive.real = {3, -4};
