@@ -312,9 +312,7 @@ typedef struct lathe_policy {
    * within deadline_ns. At the deadline, or without a measuring worker, it serves as NOW with info.miss_reason "budget"
    * or "no_worker". STORED: LATHE_STATUS_MISS unless stored. */
   uint32_t wait;
-  /* LATHE_CLASS_* bits; 0: reassociate and contract. A kernel takes no other class, even where one would make it
-   * faster; LATHE_STATUS_UNSUPPORTED where a GPU has no kernel without. */
-  uint32_t allowed;
+  uint32_t allowed;       /* LATHE_CLASS_* bits; 0: reassociate and contract; UNSUPPORTED: a GPU needs another */
   uint64_t deadline_ns;   /* of TUNED, from the start of the call; 0: no limit */
   uint64_t max_workspace; /* bytes; a kernel that needs more at the hinted dims is UNSUPPORTED; 0: no limit */
   int32_t threads;        /* 0..256, as many as execute will use; 0 means 1 */

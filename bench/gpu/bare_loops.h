@@ -1,9 +1,9 @@
-// Kernels that do one thing, in the dialect of jit/cuda/cuda_text.h: what a GPU's tensor instructions reach where
+// Kernels that do one thing, in the dialect of jit/cuda/text/cuda_text.h: what a GPU's tensor instructions reach where
 // nothing else is to be done, and what a launch costs that does nothing. Each takes an address and a number of turns.
 #pragma once
 #include <string>
 
-#include "jit/cuda/cuda_text.h"
+#include "jit/cuda/text/cuda_text.h"
 
 namespace lathe::bench {
 

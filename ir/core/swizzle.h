@@ -1,6 +1,7 @@
 // The swizzle of a shared buffer: pieces of 16 bytes change places inside of their lines, differently in lines
-// that follow each other: in eight kinds with 128 bytes, four with 64, two with 32. So threads that access pieces below each other meet different banks. It is a matter of
-// addresses alone: indices, the interpreter and every proof know nothing of it.
+// that follow each other: in eight ways with 128 bytes, four with 64, two with 32. So threads that access pieces below
+// each other meet different banks. It is a matter of addresses alone: indices, the interpreter and every proof know
+// nothing of it.
 //
 //   swizzle N: byte b lies at  b ^ (b >> 3 & (N - 16)),  N = 32, 64 or 128 bytes of a line
 //

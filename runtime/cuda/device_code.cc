@@ -4,8 +4,8 @@
 #include <charconv>
 
 #include "ir/base/hash.h"
-#include "jit/cuda/cuda_text.h"
 #include "jit/cuda/lower/lower_device.h"
+#include "jit/cuda/text/cuda_text.h"
 #include "runtime/store/key.h"
 
 namespace lathe::runtime {

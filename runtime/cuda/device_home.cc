@@ -1,7 +1,7 @@
 // See device_home.h.
 #include "runtime/cuda/device_home.h"
 
-#include "jit/cuda/cuda_text.h"
+#include "jit/cuda/text/cuda_text.h"
 
 namespace lathe::runtime {
 

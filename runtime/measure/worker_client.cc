@@ -10,7 +10,7 @@
 #include <map>
 
 #include "ir/analysis/analysis.h"
-#include "jit/cuda/cuda_text.h"
+#include "jit/cuda/text/cuda_text.h"
 #include "jit/host/host_cpu.h"
 #include "runtime/base/stats.h"
 #include "runtime/measure/worker_process.h"

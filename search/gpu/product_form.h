@@ -49,7 +49,8 @@ ProductShape shape_of(const ProductForm& form, const ir::SymbolValues& sizes, co
 enum class TilePairs : uint8_t { none, below, beside };
 void tile_result(MoveList& list, const ProductForm& form, int64_t rows, int64_t columns, int64_t depth, bool apart,
                  TilePairs pairs = TilePairs::none);
-// The scopes of tiles, the outermost first, with so many tiles below each other before those beside them; 0: as they are.
+// The scopes of tiles, the outermost first, with so many tiles below each other before those beside them; 0: as they
+// are.
 std::vector<std::string> tiles_in_order(MoveList& list, const ProductForm& form, int64_t raster);
 // The scope of which an iteration is one tile.
 std::string block_of(const ProductForm& form, TilePairs pairs);

@@ -5,8 +5,8 @@
 
 #include <algorithm>
 
-#include "jit/cuda/cuda_text.h"
 #include "jit/cuda/lower/lower_device.h"
+#include "jit/cuda/text/cuda_text.h"
 #include "search/cut/launch_cut.h"
 #include "tests/gpu/chains.h"
 #include "tests/gpu/emulated.h"

@@ -9,8 +9,8 @@
 #include <thread>
 
 #include "ir/analysis/analysis.h"
-#include "jit/cuda/cuda_text.h"
 #include "jit/cuda/lower/lower_device.h"
+#include "jit/cuda/text/cuda_text.h"
 #include "search/cut/launch_cut.h"
 #include "search/cut/safe_kernel.h"
 #include "search/gpu/choice/device_candidates.h"

@@ -7,7 +7,7 @@
 
 #include "jit/cuda/compile/nvidia_packages.h"
 #include "jit/cuda/compile/nvrtc.h"
-#include "jit/cuda/cuda_text.h"
+#include "jit/cuda/text/cuda_text.h"
 #include "tests/gpu/fake_gpu.h"
 #include "tests/gpu/real_nvrtc.h"
 #include "tests/gpu/served_chain.h"

@@ -7,7 +7,7 @@
 
 #include <cstring>
 
-#include "jit/cuda/cuda_text.h"
+#include "jit/cuda/text/cuda_text.h"
 #include "runtime/store/key.h"
 #include "runtime/store/store.h"
 #include "tests/gpu/chains.h"

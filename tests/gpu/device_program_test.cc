@@ -4,8 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "jit/cuda/cuda_text.h"
 #include "jit/cuda/lower/lower_device.h"
+#include "jit/cuda/text/cuda_text.h"
 #include "tests/gpu/chains.h"
 
 namespace lathe::jit {

@@ -12,7 +12,7 @@
 #include "ir/base/options.h"
 #include "jit/cuda/compile/nvidia_packages.h"
 #include "jit/cuda/compile/tile_counts.h"
-#include "jit/cuda/cuda_text.h"
+#include "jit/cuda/text/cuda_text.h"
 
 namespace lathe::jit {
 

@@ -3,8 +3,8 @@
 
 #include "ir/analysis/analysis.h"
 #include "ir/core/text_form.h"
-#include "jit/cuda/cuda_text.h"
 #include "jit/cuda/lower/lower_device.h"
+#include "jit/cuda/text/cuda_text.h"
 #include "runtime/cuda/device_home.h"
 #include "runtime/cuda/device_stage.h"
 #include "runtime/tune/device/device_warmup.h"

@@ -10,7 +10,7 @@
 #include "search/gpu/attention/attention_writer.h"
 #include "search/gpu/attention/one_key.h"
 #include "search/gpu/attention/put_together.h"
-#include "search/gpu/tensor/swizzles.h"
+#include "search/gpu/swizzles.h"
 
 namespace lathe::search {
 

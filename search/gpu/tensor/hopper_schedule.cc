@@ -27,8 +27,8 @@
 #include "search/gpu/move_list.h"
 #include "search/gpu/product_form.h"
 #include "search/gpu/split_sum.h"
+#include "search/gpu/swizzles.h"
 #include "search/gpu/tensor/staged_results.h"
-#include "search/gpu/tensor/swizzles.h"
 #include "search/gpu/tensor/tensor_schedule.h"
 #include "search/gpu/tile_rounds.h"
 

@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
+#include "search/gpu/swizzles.h"
 #include "search/gpu/tensor/staged_results.h"
-#include "search/gpu/tensor/swizzles.h"
 
 namespace lathe::search {
 

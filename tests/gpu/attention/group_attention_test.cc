@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "jit/cuda/cuda_text.h"
+#include "jit/cuda/text/cuda_text.h"
 #include "search/gpu/attention/attention_tiles.h"
 #include "search/gpu/attention/tensor_attention.h"
 #include "tests/gpu/attention/tensor_attentions.h"

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "ir/analysis/analysis.h"
-#include "jit/cuda/cuda_text.h"
+#include "jit/cuda/text/cuda_text.h"
 #include "search/cut/launch_cut.h"
 #include "search/gpu/choice/device_schedules.h"
 #include "tests/gpu/chains.h"

@@ -7,7 +7,7 @@
 #include <bit>
 
 #include "ir/analysis/analysis.h"
-#include "jit/cuda/cuda_text.h"
+#include "jit/cuda/text/cuda_text.h"
 #include "search/cut/launch_cut.h"
 #include "search/gpu/gemv_schedule.h"
 #include "search/gpu/product_schedule.h"

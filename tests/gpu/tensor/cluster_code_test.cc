@@ -9,7 +9,7 @@
 
 #include "ir/core/text_form.h"
 #include "jit/cuda/compile/nvrtc.h"
-#include "jit/cuda/cuda_text.h"
+#include "jit/cuda/text/cuda_text.h"
 #include "runtime/cuda/launch.h"
 #include "tests/gpu/tensor/group_programs.h"
 

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <functional>
 
-#include "jit/cuda/cuda_text.h"
+#include "jit/cuda/text/cuda_text.h"
 #include "tests/gpu/tensor/group_programs.h"
 
 namespace lathe::test {

@@ -3,8 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "jit/cuda/cuda_text.h"
 #include "jit/cuda/lower/lower_device.h"
+#include "jit/cuda/text/cuda_text.h"
 #include "search/cut/launch_cut.h"
 #include "search/gpu/tensor/hopper_schedule.h"
 #include "tests/gpu/chains.h"

@@ -7,8 +7,8 @@
 
 #include "ir/analysis/analysis.h"
 #include "jit/cuda/compile/tile_counts.h"
-#include "jit/cuda/cuda_text.h"
 #include "jit/cuda/lower/lower_device.h"
+#include "jit/cuda/text/cuda_text.h"
 #include "search/cut/launch_cut.h"
 #include "search/gpu/tensor/tensor_schedule.h"
 #include "tests/gpu/chains.h"

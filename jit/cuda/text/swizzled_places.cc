@@ -1,5 +1,5 @@
 // See swizzled_places.h.
-#include "jit/cuda/swizzled_places.h"
+#include "jit/cuda/text/swizzled_places.h"
 
 #include <fmt/format.h>
 
@@ -7,7 +7,7 @@
 #include <set>
 
 #include "ir/analysis/analysis.h"
-#include "jit/cuda/integer_text.h"
+#include "jit/cuda/text/integer_text.h"
 
 namespace lathe::jit {
 

@@ -1,6 +1,6 @@
 // The header that the text of kernels includes, for a GPU: see cuda_text.h.
 #include "ir/base/status.h"
-#include "jit/cuda/cuda_text.h"
+#include "jit/cuda/text/cuda_text.h"
 
 namespace lathe::jit {
 

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "jit/cuda/cuda_text.h"
+#include "jit/cuda/text/cuda_text.h"
 #include "search/gpu/choice/device_candidates.h"
 #include "search/gpu/tensor/tensor_schedule.h"
 #include "tests/gpu/tensor/group_programs.h"

@@ -1,5 +1,5 @@
 // See cuda_text.h.
-#include "jit/cuda/cuda_text.h"
+#include "jit/cuda/text/cuda_text.h"
 
 #include <algorithm>
 #include <bit>
@@ -7,10 +7,10 @@
 
 #include "ir/analysis/analysis.h"
 #include "ir/core/names.h"
-#include "jit/cuda/filling_loops.h"
-#include "jit/cuda/integer_text.h"
-#include "jit/cuda/swizzled_places.h"
-#include "jit/cuda/type_text.h"
+#include "jit/cuda/text/filling_loops.h"
+#include "jit/cuda/text/integer_text.h"
+#include "jit/cuda/text/swizzled_places.h"
+#include "jit/cuda/text/type_text.h"
 
 namespace lathe::jit {
 

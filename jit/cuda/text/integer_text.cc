@@ -1,5 +1,5 @@
 // See integer_text.h.
-#include "jit/cuda/integer_text.h"
+#include "jit/cuda/text/integer_text.h"
 
 #include <fmt/format.h>
 
