@@ -2,7 +2,6 @@
 #include "search/gpu/attention/tensor_attention.h"
 
 #include <algorithm>
-#include <string_view>
 
 #include "ir/analysis/analysis.h"
 #include "ir/base/gpu_target.h"
@@ -211,14 +210,10 @@ class Writer : private AttentionWriter {
       swizzle_lines(list_, "v_s", 1, columns());
       return;
     }
-    // Eight lines lie in different banks. Padding would move lines of asynchronous copies apart.
+    // Eight lines lie in different banks. Swizzled lines would be copied faster, but some of these kernels have no
+    // registers left for where they lie.
     for (const auto& [name, line] : {std::pair{"q_s", depth()}, {"k_s", depth()}, {"v_s", columns()}}) {
-      if (line / kHalves % 2 != 0) continue;
-      if (t_.stages > 1 && std::string_view(name) != "q_s") {
-        swizzle_lines(list_, name, 1, line);
-      } else {
-        list_.move("repeat_padding {} 1 {}", name, kHalves);
-      }
+      if (line / kHalves % 2 == 0) list_.move("repeat_padding {} 1 {}", name, kHalves);
     }
   }
 

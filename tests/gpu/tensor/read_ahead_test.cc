@@ -99,7 +99,7 @@ TEST(ReadAhead, LeavesWhatEndsWithTheSteps) {
   TensorTile pairs{128, 128, 64, 64, 32};
   pairs.stages = 2;
   DeviceProgram program = lowered(kernel_with(pairs));
-  program.threads = 128;  // as if there were registers for it
+  program.threads = 384;  // of which one block fits, with these registers or with more
   DeviceProgram in_ring = program, all_steps = program;
   jit::read_ahead(in_ring);
   EXPECT_EQ(ahead(in_ring.body).size(), 1u);
