@@ -225,6 +225,7 @@ Result<std::vector<TensorTile>> decoded_tiles_of(const GeneralKernel& general, c
   std::vector<TensorTile> all, tiles;
   std::vector<double> cycles;
   for (TensorTile t : tensor_tiles()) {
+    if (t.stages > 1) continue;  // of a size that leaves no registers to decode
     t.stages = 2;
     all.push_back(t);
     // Parts of whole blocks; all loads of a step are waited for, while other blocks go on.

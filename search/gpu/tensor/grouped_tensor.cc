@@ -54,7 +54,14 @@ Result<std::vector<TensorTile>> grouped_tiles_of(const GeneralKernel& general, c
   ProductShape shape = group_shape(g, sizes);
   shape.copied = shape.depth % kHalves == 0 && (g.terms_last || shape.columns % kHalves == 0);
   std::vector<TensorTile> tiles = ranked_tensor_tiles(shape, target);
-  for (TensorTile& t : tiles) t.terms = 0;
+  for (TensorTile& t : tiles) {
+    t.terms = 0;
+    t.swizzled = false;  // groups need the registers
+  }
+  constexpr int64_t kMostOfWarp = 64 * 32;
+  std::erase_if(tiles, [&](const TensorTile& t) {
+    return t.warp_rows * t.warp_columns > kMostOfWarp || shared_bytes(t) > most_shared(target) || !check_tile(t).ok();
+  });
   return tiles;
 }
 

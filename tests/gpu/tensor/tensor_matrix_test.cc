@@ -66,7 +66,7 @@ TEST_P(TensorMatrix, CompilesAsPredicted) {
   EXPECT_GE(asked(), 12);
   EXPECT_GE(kernels(), 1);
   EXPECT_GE(shared, 1);
-  EXPECT_GE(staged, 4);
+  EXPECT_GE(staged, 3);
 }
 INSTANTIATE_TEST_SUITE_P(Gpu, TensorMatrix, testing::Values("a100", "l40s", "h200", "rtx5090"),
                          [](const auto& info) { return std::string(info.param); });

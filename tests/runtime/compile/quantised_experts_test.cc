@@ -2,6 +2,8 @@
 // of floats, on one thread and two; it can be built, and weights lie packed one after another.
 #include <gtest/gtest.h>
 
+#include <utility>
+
 #include "jit/host/host_cpu.h"
 #include "ops/lower.h"
 #include "ops/op_table.h"
@@ -17,11 +19,11 @@ using ir::LayoutDim;
 
 void check_defaults(const ops::OpRow& row, const ir::Target& t, uint32_t allowed, int threads) {
   LeafCache leaves(LeafCacheOptions{}, nullptr, nullptr);
-  for (size_t f = 0; f < ops::quant_formats().size(); ++f) {
-    const ops::QuantFormat& format = ops::quant_formats()[f];
+  int variant = 0;  // of a format as constants; as inputs, where it permits that, it is the next
+  for (const ops::QuantFormat& format : ops::quant_formats()) {
     SCOPED_TRACE(fmt::format("{} {} {} threads", row.name, format.name, threads));
     const auto sample =
-        ops::sample_graph(row, 0, static_cast<int>(3 * f),  // as constants
+        ops::sample_graph(row, 0, std::exchange(variant, variant + (format.made ? 1 : 2)),
                           {ops::symbol_dim("S", 0, 64, {{16, 1}}), {ops::fixed_dim(70), ops::fixed_dim(4)}});
     ASSERT_TRUE(sample.ok()) << sample.status().to_string();
     const auto graph = ops::finish(*sample);
