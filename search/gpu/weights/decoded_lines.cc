@@ -228,7 +228,8 @@ std::vector<DecodedLines> lines_of(const ProductShape& shape, const DecodedForm&
     for (const int64_t lanes : {4, 8, 16, 32}) {
       if (lanes > chunks && lanes > kLeastLanes) break;
       t.lanes = std::min(lanes, below(chunks));
-      for (t.outputs = 1; t.outputs <= most_outputs(t, form.weight) && t.outputs * t.rows <= kMostSums;
+      const int64_t most_sums = form.groups ? kMostSums / 2 : kMostSums;  // bounds of groups take registers
+      for (t.outputs = 1; t.outputs <= most_outputs(t, form.weight) && t.outputs * t.rows <= most_sums;
            t.outputs *= 2) {
         const int64_t most_at_once = t.rows == 1 ? kMostAtOnce / t.outputs : 1;
         for (t.at_once = 1; t.at_once <= most_at_once; t.at_once *= 2) {
