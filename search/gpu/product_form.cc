@@ -14,20 +14,6 @@ namespace {
 
 bool assigns(const Stmt& s, AssignOp op) { return s.kind == Stmt::Kind::assign && s.op == op; }
 
-// c = 0; for k: c += a * b; ..
-bool has_sum(const std::vector<Stmt>& body) {
-  return body.size() >= 3 && assigns(body[0], AssignOp::set) && body[1].kind == Stmt::Kind::scope &&
-         body[1].body.size() == 1 && assigns(body[1].body[0], AssignOp::add) &&
-         body[1].body[0].target == body[0].target && body[0].value->op == Op::k_const_float &&
-         body[1].body[0].value->op == Op::k_mul;
-}
-
-bool uses_load(const Expr& e) {
-  bool out = false;
-  for_each_node(e, [&](const ExprNode& n) { out |= n.op == Op::k_load; });
-  return out;
-}
-
 // Nests before that one make temporaries, each by one plain assignment.
 Status find_made(const Kernel& kernel, size_t nest, ProductForm& out) {
   for (size_t i = 0; i < nest; ++i) {
@@ -64,6 +50,19 @@ Status find_operands(const Kernel& kernel, ProductForm& out) {
 }
 
 }  // namespace
+
+bool has_sum(const std::vector<Stmt>& body) {
+  return body.size() >= 3 && assigns(body[0], AssignOp::set) && body[1].kind == Stmt::Kind::scope &&
+         body[1].body.size() == 1 && assigns(body[1].body[0], AssignOp::add) &&
+         body[1].body[0].target == body[0].target && body[0].value->op == Op::k_const_float &&
+         body[1].body[0].value->op == Op::k_mul;
+}
+
+bool uses_load(const Expr& e) {
+  bool out = false;
+  for_each_node(e, [&](const ExprNode& n) { out |= n.op == Op::k_load; });
+  return out;
+}
 
 Result<ProductForm> product_form(const Kernel& kernel) {
   return product_form(kernel, std::max<size_t>(kernel.body.size(), 1) - 1);

@@ -27,6 +27,9 @@ struct ProductForm {
   std::vector<ProductOperand> operands;  // at least one of rows and one of columns
   std::vector<std::string> made;         // temporaries that earlier nests make
 };
+// Whether statements are c = 0; for k: c += a * b; and what uses c.
+bool has_sum(const std::vector<ir::Stmt>& body);
+bool uses_load(const ir::Expr& e);
 // UNSUPPORTED: it is anything else.
 ir::Result<ProductForm> product_form(const ir::Kernel& kernel);
 // Of that nest; those before it make temporaries.

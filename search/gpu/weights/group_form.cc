@@ -14,12 +14,6 @@ namespace {
 
 constexpr int64_t kClear = 256;
 
-bool reads(const Expr& e) {
-  bool out = false;
-  for_each_node(e, [&](const ExprNode& n) { out |= n.op == Op::k_load; });
-  return out;
-}
-
 }  // namespace
 
 Result<GroupForm> group_form(const Kernel& k) {
@@ -47,11 +41,9 @@ Result<GroupForm> group_form(const Kernel& k) {
   }
   if (out.zm == nullptr || nest.size() != 3) return no("expected a nest that clears and one of products");
   out.t = nest[0], out.m = nest[1], out.n = nest[2];
-  if (!reads(out.m->extent)) return no("the number of rows is none that is read");
+  if (!uses_load(out.m->extent)) return no("the number of rows is none that is read");
   const std::vector<Stmt>& body = out.n->body;
-  if (body.size() < 3 || body[0].kind != Stmt::Kind::assign || body[1].kind != Stmt::Kind::scope ||
-      body[1].body.size() != 1 || body[1].body[0].op != AssignOp::add || body[1].body[0].value->op != Op::k_mul)
-    return no("it has no sum of products");
+  if (!has_sum(body)) return no("it has no sum of products");
   out.k = &body[1];
   out.sum = body[0].target;
   if (k.find_buffer(out.sum)->place != Place::heap) return no("the sums are no temporary");

@@ -30,6 +30,7 @@ TEST_P(TensorMatrix, CompilesAsPredicted) {
                         {tensor_product("f16", true, false), 1, 5, 4096, 4096, false},
                         {tensor_product("bf16", false, true), 2, 16, 512, 16384, true},
                         {tensor_product("bf16", false, false), 2, 512, 1024, 4096, true},
+                        {tensor_product("bf16", false, true), 1, 385, 4864, 896, true},
                         {tensor_product("f16", false, false), 1, 4096, 4096, 4096, true},
                         {tensor_product("f16", true, true), 1, 2048, 2048, 512, true},
                         {kTensorFused, 1, 1024, 4096, 1024, false},
@@ -66,7 +67,7 @@ TEST_P(TensorMatrix, CompilesAsPredicted) {
   EXPECT_GE(asked(), 12);
   EXPECT_GE(kernels(), 1);
   EXPECT_GE(shared, 1);
-  EXPECT_GE(staged, 3);
+  EXPECT_GE(staged, 4);
 }
 INSTANTIATE_TEST_SUITE_P(Gpu, TensorMatrix, testing::Values("a100", "l40s", "h200", "rtx5090"),
                          [](const auto& info) { return std::string(info.param); });
