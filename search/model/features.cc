@@ -40,7 +40,7 @@ Traffic traffic_of(const Structure& s, const ir::Target& t) {
 AnalyticCost cost_of(const Structure& s, const Traffic& traffic, const ProblemFacts& facts, const MachineRates& r) {
   AnalyticCost c;
   const double share = s.imbalance / facts.threads;
-  c.compute = facts.naive.flops * std::max(s.slowdown, 1.0) / r.flops * 1e-3 * share;
+  c.compute = facts.naive.flops * s.slowdown / r.flops * 1e-3 * share;
   c.l1 = total(traffic.bytes[0]) / r.l1 * 1e-3 * share;
   c.l2 = total(traffic.bytes[1]) / r.l2 * 1e-3 * share;
   c.l3 = total(traffic.bytes[2]) / r.l3 * 1e-3 * share;

@@ -468,7 +468,7 @@ Structure DotsSketch::structure(const Setting& k, const ProblemFacts& facts) con
   s.packs_columns = true;
   const double panels = std::ceil(static_cast<double>(n_) / columns);
   s.calls = panels * std::ceil(static_cast<double>(m_) / s.tile_rows);
-  s.slowdown = std::max(1.0, estimate(k) / std::max(s.flops / 2 / t_.lanes / 2, 1.0));
+  s.slowdown = estimate(k) / std::max(s.flops / 2 / t_.lanes / 2, 1.0);
   s.parallel = Axis::columns;
   s.tasks = panels;
   s.imbalance = imbalance_of(panels, facts.threads);

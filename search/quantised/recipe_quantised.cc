@@ -358,7 +358,7 @@ Structure QuantisedSketch::structure(const Setting& k, const ProblemFacts& facts
   s.packs_columns = k.panel_columns != 0;
   const double panels = std::ceil(static_cast<double>(n_) / columns);
   s.calls = panels * std::ceil(static_cast<double>(m_) / s.tile_rows);
-  s.slowdown = std::max(1.0, estimate(k) / std::max(s.flops / 2 / t_.lanes / kPipes, 1.0));
+  s.slowdown = estimate(k) / std::max(s.flops / 2 / t_.lanes / kPipes, 1.0);
   s.parallel = Axis::columns;
   s.tasks = panels;
   s.imbalance = imbalance_of(panels, facts.threads);

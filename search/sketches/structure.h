@@ -58,7 +58,7 @@ struct Structure {
 
   double rows = 1, columns = 1, depth = 1;  // extents by role
   double flops = 0, padded = 1;             // padded: flops done / useful
-  double slowdown = 1;                      // cycles of the tiles over those of their multiply-adds alone
+  double slowdown = 1;                      // cycles of the tiles over those of their multiply-adds alone, in f32
   double stream = 1;                        // slowdown of what comes from memory: what the tiles do not hide of it
   double tile_rows = 1, tile_vectors = 1;   // accumulators: rows x vectors
   double unroll = 1;                        // steps of the innermost loop side by side
