@@ -8,9 +8,9 @@
 #include <numeric>
 
 #include "runtime/base/clock.h"
-#include "runtime/bench/arithmetic.h"
 #include "runtime/bench/bench_memory.h"
 #include "runtime/bench/bench_operands.h"
+#include "runtime/compile/arithmetic.h"
 #include "runtime/measure/machine_profile.h"
 #include "runtime/measure/work.h"
 #include "runtime/serve/serve_sampled.h"
@@ -130,7 +130,7 @@ struct Bench::Impl {
     };
     const int64_t reps = reps_for(std::min(first, call_us(reps_for(first))));
 
-    const Arithmetic arithmetic = arithmetic_of(op.graph(), allowed_classes({.allowed = options.allowed}));
+    const Arithmetic arithmetic = op.arithmetic({.allowed = options.allowed});
 
     BenchRow row;
     row.tier = tier;
@@ -148,7 +148,7 @@ struct Bench::Impl {
       if (peak) {
         const PeakProbe most = peak_of_a_thread(arithmetic);
         row.peak_of = most.instruction;
-        row.ceiling = ceiling_of(arithmetic, most);
+        row.ceiling = ceiling_of(arithmetic, most.factors, most.instructions);
         peaks.push_back(most.gflops);
         of_peak.push_back(work.flops / us * 1e-3 / (peaks.back() * options.threads));
       }

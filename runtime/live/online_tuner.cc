@@ -334,8 +334,8 @@ double OnlineTuner::floor_us(Context& context, const Operator& op, const LiveSha
       profile_ = std::move(*stored);
     profile_read_ = true;
   }
-  return roofline_us(work_at(op.graph(), shape.call.symbols), profile_, context.target(), request.cold,
-                     request.threads) /
+  return roofline_us(work_at(op.graph(), shape.call.symbols), op.arithmetic(request), profile_, context.target(),
+                     request.cold, request.threads) /
          kRooflineShare;
 }
 

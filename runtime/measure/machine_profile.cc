@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstring>
+#include <map>
 
 #include "jit/host/host_cpu.h"
 #include "jit/host/machine_loops.h"
@@ -71,6 +72,24 @@ void on_each(ThreadTeam* team, int threads, F&& f) {
   for (int i = 0; i < threads; ++i) f(i);
 }
 
+// The best of f32's multiply-adds and of what the target has for such factors. rate: of a loop, in GFLOP/s.
+template <class Rate>
+PeakProbe best_of(double fma, ir::DType factors, const ir::Target& target, bool tiles, Rate&& rate) {
+  PeakProbe best;
+  best.gflops = fma;
+  for (const jit::DotLoop& l : jit::dot_loops()) {
+    if (l.factors != factors || !target.has(l.features) || (l.tiles && !tiles)) continue;
+    const double gflops = rate(l);
+    if (gflops > best.gflops) best = {gflops, factors, l.instruction, l.instructions, l.tiles};
+  }
+  return best;
+}
+
+// 0: not on this host.
+double rate_of(const jit::DotLoop& loop) {
+  return jit::host_target().has(loop.features) ? best_gflops(static_cast<double>(loop.operations), loop.run) : 0;
+}
+
 std::string& described() {
   static std::string text;
   return text;
@@ -118,15 +137,7 @@ double MachineProbe::fma_peak_gflops(ir::IsaLevel level) {
 }
 
 PeakProbe MachineProbe::peak(ir::DType factors, const ir::Target& target, bool tiles) {
-  PeakProbe best;
-  best.gflops = fma_peak_gflops(target.level);
-  for (const jit::DotLoop& l : jit::dot_loops()) {
-    if (l.factors != factors || !target.has(l.features) || !jit::host_target().has(l.features)) continue;
-    if (l.tiles && !tiles) continue;
-    const double gflops = best_gflops(static_cast<double>(l.operations), l.run);
-    if (gflops > best.gflops) best = {gflops, factors, l.instruction, l.instructions, l.tiles};
-  }
-  return best;
+  return best_of(fma_peak_gflops(target.level), factors, target, tiles, rate_of);
 }
 
 double MachineProbe::read_gbs(int64_t bytes, ThreadTeam* team, int threads) {
@@ -164,6 +175,17 @@ double MachineProfile::get(std::string_view name) const {
   return 0;
 }
 
+PeakProbe MachineProfile::peak(ir::DType factors, const ir::Target& target, bool tiles) const {
+  bool known = true;
+  PeakProbe best = best_of(get(peak_name(target)), factors, target, tiles, [&](const jit::DotLoop& l) {
+    const double gflops = get(l.instruction);
+    known &= gflops > 0;
+    return gflops;
+  });
+  if (!known) best.gflops = 0;
+  return best;
+}
+
 MachineProfile measure_profile(MachineProbe& probe, const ir::Target& target) {
   MachineProfile out;
   for (const jit::MachineLoops& l : jit::machine_loops()) {
@@ -171,6 +193,11 @@ MachineProfile measure_profile(MachineProbe& probe, const ir::Target& target) {
       out.values.emplace_back(fmt::format("fma_{}", ir::isa_name(l.level)), probe.fma_peak_gflops(l.level));
     }
   }
+  std::map<std::string, double> dots;  // of those of one name the fastest
+  for (const jit::DotLoop& l : jit::dot_loops()) {
+    if (target.has(l.features)) dots[l.instruction] = std::max(dots[l.instruction], rate_of(l));
+  }
+  out.values.insert(out.values.end(), dots.begin(), dots.end());
   const std::pair<const char*, int64_t> footprints[] = {
       {"memory", std::max<int64_t>(2 * target.l3_bytes, int64_t{64} << 20)},
       {"l3", target.l3_bytes / 4},

@@ -72,11 +72,14 @@ struct TeamCost {
 };
 TeamCost team_cost(int threads);
 
-// The profile kept in the store: "fma_avx512 118.2" a line.
+// The profile kept in the store: "fma_avx512 118.2" a line. Peaks of products of shorter factors have the names of
+// instructions: "vpdpbusd 472.1".
 std::string peak_name(const ir::Target& target);  // "fma_avx512": the peak of what it may use
 struct MachineProfile {
   std::vector<std::pair<std::string, double>> values;
   double get(std::string_view name) const;  // 0 if absent
+  // As MachineProbe::peak; of 0 GFLOP/s where an instruction that the target has for such factors is absent.
+  PeakProbe peak(ir::DType factors, const ir::Target& target, bool tiles = true) const;
 };
 // One to two seconds.
 MachineProfile measure_profile(MachineProbe& probe, const ir::Target& target);

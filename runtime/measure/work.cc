@@ -73,8 +73,9 @@ Work work_at(const ops::Graph& finished, const SymbolValues& values) {
   return work;
 }
 
-double roofline_us(const Work& work, const MachineProfile& profile, const ir::Target& target, bool cold, int threads) {
-  const double peak = profile.get(peak_name(target));
+double roofline_us(const Work& work, const Arithmetic& arithmetic, const MachineProfile& profile,
+                   const ir::Target& target, bool cold, int threads) {
+  const PeakProbe peak = profile.peak(arithmetic.factors, target, arithmetic.tiles);
   const double bytes = work.read_bytes + work.write_bytes;
   const auto place = [&](double footprint) {
     return footprint <= static_cast<double>(target.l1_bytes)   ? "l1"
@@ -85,10 +86,11 @@ double roofline_us(const Work& work, const MachineProfile& profile, const ir::Ta
   // Constants are read from memory, the rest from its cache; what is copied counts at the rate of a copy.
   const double constant = cold ? work.constant_bytes : 0, hot = bytes - constant;
   const double read_memory = profile.get("read_memory"), read_hot = profile.get(fmt::format("read_{}", place(bytes)));
-  if (peak <= 0 || read_memory <= 0 || read_hot <= 0) return 0;
-  const double arithmetic = work.flops / (peak * std::max(threads, 1)) * 1e-3;
+  if (read_memory <= 0 || read_hot <= 0) return 0;
   const double moving = (constant / read_memory + hot / read_hot) * 1e-3;
-  return std::max(arithmetic, moving);
+  if (peak.gflops <= 0) return moving;
+  const double rate = peak.gflops * ceiling_of(arithmetic, peak.factors, peak.instructions) * std::max(threads, 1);
+  return std::max(work.flops / rate * 1e-3, moving);
 }
 
 }  // namespace lathe::runtime

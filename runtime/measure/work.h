@@ -4,6 +4,7 @@
 
 #include "ir/base/target.h"
 #include "ops/graph.h"
+#include "runtime/compile/arithmetic.h"
 #include "runtime/measure/machine_profile.h"
 #include "runtime/walk/nest_bind.h"
 
@@ -19,9 +20,11 @@ struct Work {
 // `finished` comes from ops::finish; values under kernel_symbol names.
 Work work_at(const ops::Graph& finished, const SymbolValues& values);
 
-// The least time for it by the profile's ceilings, in us: arithmetic on all threads, or moving the bytes from where
-// they lie (memory for cold constants; else the smallest cache that holds the operands). 0 if the profile is empty.
-double roofline_us(const Work& work, const MachineProfile& profile, const ir::Target& target, bool cold, int threads);
+// The least time for it by the profile's ceilings, in us: such arithmetic on all threads, or moving the bytes from where
+// they lie (memory for cold constants; else the smallest cache that holds the operands). 0 if the profile is empty; a
+// profile that lacks the peak of that arithmetic says the time of the bytes.
+double roofline_us(const Work& work, const Arithmetic& arithmetic, const MachineProfile& profile,
+                   const ir::Target& target, bool cold, int threads);
 
 // Elements of a tensor at these values; a symbol without value counts with its largest.
 int64_t elements_at(const ops::TensorDesc& tensor, const SymbolValues& values);

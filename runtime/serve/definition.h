@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "ops/lower.h"
+#include "runtime/compile/arithmetic.h"
 #include "runtime/compile/compiler.h"
 #include "runtime/serve/context.h"
 
@@ -40,6 +41,10 @@ class Definition {
 
   const ops::Graph& graph() const { return graph_; }
   const ops::Lowered& lowered() const { return lowered_; }
+  // What its Kernels may use, by the classes that the request allows.
+  Arithmetic arithmetic(const PrepareRequest& request) const {
+    return arithmetic_of(graph_, lowered_, allowed_classes(request));
+  }
   // Tensors of the graph by argument: inputs, then outputs.
   const std::vector<int>& arg_tensors() const { return arg_tensors_; }
   // What the Kernels that read a tensor as it is given take its elements to be; none: anything.

@@ -134,8 +134,12 @@ FamilyModel family_model(Store& store, const std::string& family, const std::str
 }
 
 MachineProfile machine_profile(Context& context) {
-  if (ir::Result<MachineProfile> stored = parse_profile(context.find_profile());
-      stored.ok() && stored->get("call_ns") > 0)
+  // What lacks something was measured by an older version.
+  const auto whole = [&](const MachineProfile& p) {
+    return p.get("call_ns") > 0 && p.peak(ir::DType::i8, context.target()).gflops > 0 &&
+           p.peak(ir::DType::bf16, context.target()).gflops > 0;
+  };
+  if (ir::Result<MachineProfile> stored = parse_profile(context.find_profile()); stored.ok() && whole(*stored))
     return std::move(*stored);
   MachineProbe probe;
   MachineProfile profile = measure_profile(probe, context.target());

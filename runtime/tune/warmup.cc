@@ -292,7 +292,10 @@ class Warmup {
 
   double share_of_roofline(const Entry& e, const SymbolValues& dims, double us) const {
     const Work work = work_at(e.op->graph(), dims);
-    return us > 0 ? roofline_us(work, profile_, context_->target(), e.request.cold, e.request.threads) / us : 0;
+    if (us <= 0) return 0;
+    return roofline_us(work, e.op->arithmetic(e.request), profile_, context_->target(), e.request.cold,
+                       e.request.threads) /
+           us;
   }
 
   std::string digest() const { return fmt::format("{:016x}", ir::hash_text(served_)); }

@@ -114,9 +114,9 @@ bool WorkloadSearch::stored(const WorkloadTask& t) {
 ScheduledTask WorkloadSearch::estimate(const WorkloadTask& t) const {
   const SearchedOp& op = ops_[t.op];
   const double kernels = static_cast<double>(op.op->lowered().kernels.size());
-  const double least =
-      roofline_us(work_at(op.op->graph(), t.dims), profile_, context_->target(), op.request.cold, op.request.threads) /
-      kernels;
+  const double least = roofline_us(work_at(op.op->graph(), t.dims), op.op->arithmetic(op.request), profile_,
+                                   context_->target(), op.request.cold, op.request.threads) /
+                       kernels;
   ScheduledTask out;
   out.weight = t.weight;
   out.expected_us = least / kDefaultShare;

@@ -36,9 +36,10 @@ inline Machine make_machine(const char* name, const char* what, ir::IsaLevel lev
   m.target.memory_rate = memory_rate;
   m.target.pipe_bytes = pipe_bytes;
   m.target.prefetches_alone = prefetches_alone;
-  static constexpr const char* kRates[] = {"fma_portable", "fma_avx2",    "fma_avx512", "read_l1", "read_l2",
-                                           "read_l3",      "read_memory", "copy_l1",    "copy_l2", "copy_l3",
-                                           "copy_memory",  "call_ns",     "barrier_ns", "task_ns"};
+  static constexpr const char* kRates[] = {"fma_portable", "fma_avx2",    "fma_avx512", "read_l1",  "read_l2",
+                                           "read_l3",      "read_memory", "copy_l1",    "copy_l2",  "copy_l3",
+                                           "copy_memory",  "call_ns",     "barrier_ns", "task_ns",  "vpmaddubsw",
+                                           "vpdpbusd",     "vdpbf16ps",   "tdpbusd",    "tdpbf16ps"};
   for (size_t i = 0; i < rates.size(); ++i) m.rates.emplace_back(kRates[i], rates[i]);
   return m;
 }

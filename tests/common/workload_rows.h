@@ -1,5 +1,6 @@
 // The rows of a workload that ships, by its name in bench/workloads.
 #pragma once
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -13,7 +14,7 @@ namespace lathe::test {
 
 // None, and a failure that says why, if the file is not there or not as it should be.
 inline std::vector<ops::Workload> workload_rows(const std::string& name) {
-  std::ifstream in(std::string(LATHE_SOURCE_DIR) + "/bench/workloads/" + name + ".jsonl");
+  std::ifstream in(fmt::format("{}/bench/workloads/{}.jsonl", LATHE_SOURCE_DIR, name));
   std::ostringstream text;
   text << in.rdbuf();
   auto items = ops::parse_manifest(text.str());

@@ -140,12 +140,9 @@ class DeviceBytes {
   std::vector<char> bytes_;
 };
 
-// In which order threads run, and when copies arrive and products are computed.
-struct Way {
-  Order order = Order::forward;
-  Copies copies = Copies::late;
-  Products products = Products::late;
-  bool mapped = true;  // operands have maps if their addresses and sizes allow it
+// mapped: operands have maps if their addresses and sizes allow it.
+struct CallWay : Way {
+  bool mapped = true;
 };
 
 int no_map(void*, int, unsigned, void*, const unsigned long long*, const unsigned long long*, const unsigned*,
@@ -155,7 +152,7 @@ int no_map(void*, int, unsigned, void*, const unsigned long long*, const unsigne
 
 // programs: of the leaves. What went wrong; empty: nothing.
 std::string run(const ir::LaunchKernel& cut, const std::vector<jit::DeviceProgram>& programs,
-                const ir::SymbolValues& symbols, Tensors& tensors, const Way& way, BankCounts* banks = nullptr) {
+                const ir::SymbolValues& symbols, Tensors& tensors, const CallWay& way, BankCounts* banks = nullptr) {
   const ir::Kernel& k = cut.kernel;
   std::vector<DeviceBytes> memory;
   std::vector<std::vector<int64_t>> offsets;
@@ -200,7 +197,7 @@ std::string run(const ir::LaunchKernel& cut, const std::vector<jit::DeviceProgra
     kernel->ask_for_shared(jit::dynamic_shared(programs[static_cast<size_t>(l.leaf)]));
     Accesses accesses;
     const std::string why = kernel->run(static_cast<unsigned>(blocks), static_cast<unsigned>(kernel->threads()), words,
-                                        way.order, accesses, banks, way.copies, way.products);
+                                        way, accesses, banks);
     if (!why.empty()) return why;
   }
   for (int p = 0; p < k.num_params(); ++p) {
@@ -225,11 +222,14 @@ std::vector<jit::DeviceProgram> lowered(const ir::LaunchKernel& cut) {
   return out;
 }
 
-constexpr Way kWays[] = {
-    {Order::forward, Copies::late, Products::late},         {Order::backward, Copies::early, Products::late},
-    {Order::shuffled, Copies::late, Products::late},        {Order::shuffled, Copies::early, Products::early},
-    {Order::forward, Copies::late, Products::early},        {Order::shuffled, Copies::early, Products::late},
-    {Order::shuffled, Copies::late, Products::late, false}, {Order::backward, Copies::early, Products::early, false}};
+constexpr CallWay kWays[] = {{{Order::forward, Copies::late, Products::late}},
+                             {{Order::backward, Copies::early, Products::late}},
+                             {{Order::shuffled, Copies::late, Products::late, 1}},
+                             {{Order::shuffled, Copies::early, Products::early, 2}},
+                             {{Order::forward, Copies::late, Products::early}},
+                             {{Order::shuffled, Copies::early, Products::late, 3}},
+                             {{Order::shuffled, Copies::late, Products::late, 4}, false},
+                             {{Order::backward, Copies::early, Products::early}, false}};
 constexpr size_t kWaysOfThreads = 3;   // where groups of warps compute nothing
 constexpr size_t kWaysOfProducts = 4;  // where boxes are not copied
 
@@ -291,7 +291,7 @@ void emulate(const ir::Kernel& scheduled, const ir::SymbolValues& symbols, Tenso
   ASSERT_TRUE(cut.ok()) << cut.status().to_string();
   const std::vector<jit::DeviceProgram> programs = lowered(*cut);
   ASSERT_EQ(programs.size(), cut->leaves.size());
-  ASSERT_EQ(run(*cut, programs, symbols, tensors, Way{}), "") << cut->leaves[0].text << print(programs[0]);
+  ASSERT_EQ(run(*cut, programs, symbols, tensors, CallWay{}), "") << cut->leaves[0].text << print(programs[0]);
 }
 
 std::string failure_of(const jit::DeviceProgram& program, const ir::Kernel& scheduled, const ir::SymbolValues& symbols,
@@ -314,7 +314,7 @@ BankCounts bank_conflicts(const ir::Kernel& scheduled, const ir::SymbolValues& s
   const auto cut = search::cut_launches(scheduled);
   EXPECT_TRUE(cut.ok()) << cut.status().to_string();
   Tensors tensors = inputs_of(scheduled, symbols);
-  EXPECT_EQ(run(*cut, lowered(*cut), symbols, tensors, Way{}, &out), "");
+  EXPECT_EQ(run(*cut, lowered(*cut), symbols, tensors, CallWay{}, &out), "");
   return out;
 }
 

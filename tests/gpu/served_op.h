@@ -16,9 +16,9 @@ struct ArgOf {
   bool rises = false;  // from the first of them to the last
 };
 
-// A tensor in host memory, or in that of device 0 with `room` more bytes behind which nothing is mapped.
+// A tensor in host memory, or in that of a device with `room` more bytes behind which nothing is mapped.
 struct TensorOf {
-  TensorOf(const ArgOf& arg, bool on_device, size_t room = 0) : shape(arg.dims), device(on_device) {
+  TensorOf(const ArgOf& arg, bool on_device, size_t room = 0, int number = 0) : shape(arg.dims), device(on_device) {
     for (const int64_t d : shape) count *= static_cast<size_t>(d);
     static constexpr uint8_t kCodes[] = {2, 2, 2, 4, 0, 1, 0, 0, 6};  // of LATHE_DTYPE_F32 and what follows
     static constexpr size_t kBytes[] = {4, 8, 2, 2, 1, 1, 4, 8, 1};
@@ -27,7 +27,7 @@ struct TensorOf {
     bytes = count * element;
     all = bytes + room;
     if (device) {
-      data = static_cast<char*>(fake_gpu().alloc(all + (all == 0), 0));
+      data = static_cast<char*>(fake_gpu().alloc(all + (all == 0), number));
     } else {
       host.resize(all + 1);
       data = host.data();
@@ -35,7 +35,7 @@ struct TensorOf {
     std::memset(data, 0x5b, all);
     const auto bits = static_cast<uint8_t>(8 * element);
     const auto rank = static_cast<int32_t>(shape.size());
-    tensor = {data, {device ? 2 : 1, 0}, rank, {kCodes[dtype], bits, 1}, shape.data(), nullptr, 0};
+    tensor = {data, {device ? 2 : 1, device ? number : 0}, rank, {kCodes[dtype], bits, 1}, shape.data(), nullptr, 0};
   }
   ~TensorOf() {
     if (device) fake_gpu().free(data);
@@ -88,16 +88,17 @@ struct TensorOf {
   lathe_tensor tensor;
 };
 
-// A call of float results: those of the CPU within `tolerance` of (1 + |value|), and nothing written past the end.
+// A call of float results on a device: those of the CPU within `tolerance` of (1 + |value|), and nothing written past
+// the end.
 inline void expect_as_on_cpu(lathe_context* ctx, const lathe_graph* graph, lathe_kernel* kernel,
                              const std::vector<ArgOf>& inputs, const ArgOf& output, size_t room = 0,
-                             float tolerance = 4e-6f) {
+                             float tolerance = 4e-6f, int number = 0) {
   std::vector<std::unique_ptr<TensorOf>> host, device;
   std::vector<lathe_arg> host_args, device_args;
   for (size_t i = 0; i <= inputs.size(); ++i) {
     const ArgOf& arg = i < inputs.size() ? inputs[i] : output;
     host.push_back(std::make_unique<TensorOf>(arg, false));
-    device.push_back(std::make_unique<TensorOf>(arg, true, room));
+    device.push_back(std::make_unique<TensorOf>(arg, true, room, number));
     if (i < inputs.size()) {
       host[i]->fill(arg, static_cast<int>(i));
       device[i]->fill(arg, static_cast<int>(i));
@@ -116,7 +117,7 @@ inline void expect_as_on_cpu(lathe_context* ctx, const lathe_graph* graph, lathe
   on_cpu.workspace_bytes = bytes;
   lathe_exec exec = on_stream();
   ASSERT_EQ(lathe_workspace_bytes(kernel, device_args.data(), device_args.size(), 1, &bytes, &e), LATHE_STATUS_OK);
-  exec.workspace = bytes == 0 ? nullptr : fake_gpu().alloc(bytes, 0);
+  exec.workspace = bytes == 0 ? nullptr : fake_gpu().alloc(bytes, number);
   exec.workspace_bytes = bytes;
   ASSERT_EQ(lathe_execute(cpu.get(), host_args.data(), host_args.size(), &on_cpu, &e), LATHE_STATUS_OK) << e.message;
   ASSERT_EQ(lathe_execute(kernel, device_args.data(), device_args.size(), &exec, &e), LATHE_STATUS_OK) << e.message;
@@ -159,10 +160,12 @@ inline Owned<lathe_graph> single_graph(lathe_context* ctx, const char* op, const
       << e.message;
   return Owned<lathe_graph>(out);
 }
-inline Owned<lathe_kernel> served_on_device(lathe_context* ctx, const lathe_graph* graph) {
+inline Owned<lathe_kernel> served_on_device(lathe_context* ctx, const lathe_graph* graph, int number = 0) {
   Owned<lathe_kernel> kernel;
   lathe_error e;
-  EXPECT_EQ(resolve_on(ctx, graph, LATHE_WAIT_TUNED, kernel, nullptr, &e), LATHE_STATUS_OK) << e.message;
+  EXPECT_EQ(resolve_on(ctx, graph, LATHE_WAIT_TUNED, kernel, nullptr, &e, static_cast<uint32_t>(number) + 1),
+            LATHE_STATUS_OK)
+      << e.message;
   return kernel;
 }
 

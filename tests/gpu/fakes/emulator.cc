@@ -70,8 +70,8 @@ bool EmulatedKernel::open(std::string_view code, const std::string& name) {
   return true;
 }
 
-std::string EmulatedKernel::run(unsigned blocks, unsigned threads, const void* args, Order order, Accesses& accesses,
-                                BankCounts* banks, Copies copies, Products products) const {
+std::string EmulatedKernel::run(unsigned blocks, unsigned threads, const void* args, const Way& way, Accesses& accesses,
+                                BankCounts* banks) const {
   *wait_barrier_ = [](int number) { t_block->barrier(number); };
   *wait_shuffle_ = [](float x, int distance) { return t_block->shuffle(x, distance); };
   *wait_warp_ = [](int number, void (*all)(void* const*), void* mine) { t_block->warp(number, all, mine); };
@@ -109,8 +109,8 @@ std::string EmulatedKernel::run(unsigned blocks, unsigned threads, const void* a
   const auto ordered = [&](size_t count) {
     std::vector<int> all(count);
     std::iota(all.begin(), all.end(), 0);
-    if (order == Order::backward) std::reverse(all.begin(), all.end());
-    if (order == Order::shuffled) std::shuffle(all.begin(), all.end(), std::mt19937_64(count));
+    if (way.order == Order::backward) std::reverse(all.begin(), all.end());
+    if (way.order == Order::shuffled) std::shuffle(all.begin(), all.end(), std::mt19937_64(count + way.seed));
     return all;
   };
   std::fill(accesses_, accesses_ + 8, 0);
@@ -135,11 +135,11 @@ std::string EmulatedKernel::run(unsigned blocks, unsigned threads, const void* a
                                                    }));
       all.push_back(cluster.back().get());
       all.back()->count_banks(banks);
-      all.back()->copies_arrive_late(copies == Copies::late);
-      all.back()->products_are_late(products == Products::late);
+      all.back()->copies_arrive_late(way.copies == Copies::late);
+      all.back()->products_are_late(way.products == Products::late);
     }
     const std::string failure =
-        BlockRun::run(all, turns, order == Order::shuffled, static_cast<unsigned>(first * cluster_));
+        BlockRun::run(all, turns, way.order == Order::shuffled, static_cast<unsigned>(first * cluster_) + way.seed);
     if (why.empty() && !failure.empty()) why = "block " + std::to_string(first * cluster_) + ": " + failure;
   }
   t_block = nullptr;

@@ -13,6 +13,13 @@ enum class Order { forward, backward, shuffled };
 // When copies that are waited for arrive, and products of groups of warps are computed.
 enum class Copies { early, late };
 enum class Products { early, late };
+// seed: of what is shuffled.
+struct Way {
+  Order order = Order::forward;
+  Copies copies = Copies::late;
+  Products products = Products::late;
+  unsigned seed = 0;
+};
 
 // What a launch did to memory, added up over all launches.
 struct Accesses {
@@ -34,8 +41,8 @@ class EmulatedKernel {
   // or stored with no barrier in between, or touched before a copy to it had arrived; threads that wait for each other
   // in different places.
   // banks: to count conflicts of shared memory and sectors of the GPU's in, or null.
-  std::string run(unsigned blocks, unsigned threads, const void* args, Order order, Accesses& accesses,
-                  BankCounts* banks = nullptr, Copies copies = Copies::late, Products products = Products::late) const;
+  std::string run(unsigned blocks, unsigned threads, const void* args, const Way& way, Accesses& accesses,
+                  BankCounts* banks = nullptr) const;
 
  private:
   void (*entry_)(const void*) = nullptr;

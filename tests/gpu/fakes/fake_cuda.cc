@@ -1,14 +1,16 @@
-// A library in the driver's place: two devices of compute capability 9.0 whose memory is the host's and whose launches
-// the emulator runs, at once. It checks what the driver would.
+// A library in the driver's place: devices whose memory is the host's and whose launches the emulator runs, at once. It
+// checks what the driver would. Devices 0 and 1 are H200s; behind them each row of ir/base/gpu_targets.def is one.
 #include "tests/gpu/fakes/fake_cuda.h"
 
 #include <dlfcn.h>
 #include <setjmp.h>
 #include <signal.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <fstream>
+#include <iterator>
 #include <memory>
 #include <regex>
 #include <string>
@@ -28,18 +30,38 @@ using lathe::test::would_end_a_capture;
 
 constexpr int kOk = 0, kInvalidValue = 1, kInvalidContext = 201, kNoBinary = 209, kNotFound = 500, kMisaligned = 716,
               kIllegalAddress = 700, kInvalidCluster = 912;
-constexpr int kDevices = 2, kSm = 90, kMultiprocessors = 132;
-constexpr size_t kMemory = size_t{143771} << 20;  // as an H200's driver says
+
+struct Gpu {
+  const char* name;
+  int sm, multiprocessors;
+  size_t memory;
+  // That a block may ask for, by the programming guide.
+  int most_shared() const { return sm >= 100 || (sm > 80 && sm < 90) ? 101376 : sm == 80 ? 166912 : 232448; }
+};
+// A driver says somewhat less than the memory's nominal size.
+constexpr size_t memory_of(int gib) { return (size_t{1} << 30) * static_cast<size_t>(gib) - (size_t{229} << 20); }
+constexpr Gpu kH200 = {"NVIDIA H200", 90, 132, size_t{143771} << 20};
+constexpr Gpu kGpus[] = {
+    kH200,
+    kH200,
+#define LATHE_GPU(id, name, sm, architecture, multiprocessors, memory_gib) \
+  {name, sm, multiprocessors, memory_of(memory_gib)},
+#include "ir/base/gpu_targets.def"
+#undef LATHE_GPU
+};
+constexpr int kDevices = static_cast<int>(std::size(kGpus));
 
 struct Library {
   std::string code;
+  int sm = 0;
 };
 struct Kernel {
   EmulatedKernel run;
+  int sm = 0;
   unsigned most_shared = 0;  // that a launch may ask for
 };
 
-thread_local int t_contexts = 0;  // pushed
+thread_local std::vector<int> t_contexts;  // the devices of those that were pushed
 int contexts[kDevices];
 
 // The file's own name may ask for a failure, in whatever process opens it: "...fail-700-at-7...": the seventh launch
@@ -89,7 +111,7 @@ int run(const EmulatedKernel& kernel, unsigned blocks, unsigned threads, const v
     return kIllegalAddress;
   }
   t_launch = &launch;
-  f.why = kernel.run(blocks, threads, args, f.order, f.accesses);
+  f.why = kernel.run(blocks, threads, args, {.order = f.order}, f.accesses);
   t_launch = nullptr;
   return f.why.empty() ? kOk : kMisaligned;
 }
@@ -109,7 +131,7 @@ struct Config {
 
 int launch(const Config& config, unsigned cluster, void* function, void** params, void** extra) {
   FakeCuda& f = *fake_cuda();
-  if (t_contexts == 0) return kInvalidContext;
+  if (t_contexts.empty()) return kInvalidContext;
   const EmulatedKernel& kernel = static_cast<Kernel*>(function)->run;
   const auto& [blocks, threads, shared, stream, attributes, count] = config;
   const unsigned all = blocks[0], each = threads[0];
@@ -135,7 +157,7 @@ int launch(const Config& config, unsigned cluster, void* function, void** params
 
 }  // namespace
 
-int lathe::test::current_contexts() { return t_contexts; }
+int lathe::test::current_device() { return t_contexts.empty() ? -1 : t_contexts.back(); }
 
 extern "C" {
 
@@ -164,16 +186,17 @@ FAKE int cuDeviceGet(int* device, int number) {
   *device = number;
   return number < kDevices ? kOk : 101;
 }
-FAKE int cuDeviceGetName(char* name, int size, int) {
-  std::strncpy(name, "NVIDIA H200", static_cast<size_t>(size));
+FAKE int cuDeviceGetName(char* name, int size, int device) {
+  std::strncpy(name, kGpus[device].name, static_cast<size_t>(size));
   return kOk;
 }
-FAKE int cuDeviceGetAttribute(int* value, int attribute, int) {
-  *value = attribute == 75 ? kSm / 10 : attribute == 76 ? kSm % 10 : kMultiprocessors;
+FAKE int cuDeviceGetAttribute(int* value, int attribute, int device) {
+  const Gpu& gpu = kGpus[device];
+  *value = attribute == 75 ? gpu.sm / 10 : attribute == 76 ? gpu.sm % 10 : gpu.multiprocessors;
   return attribute == 75 || attribute == 76 || attribute == 16 ? kOk : kInvalidValue;
 }
-FAKE int cuDeviceTotalMem_v2(size_t* bytes, int) {
-  *bytes = kMemory;
+FAKE int cuDeviceTotalMem_v2(size_t* bytes, int device) {
+  *bytes = kGpus[device].memory;
   return kOk;
 }
 FAKE int cuDevicePrimaryCtxRetain(void** context, int device) {
@@ -181,25 +204,30 @@ FAKE int cuDevicePrimaryCtxRetain(void** context, int device) {
   return kOk;
 }
 FAKE int cuCtxPushCurrent_v2(void* context) {
-  ++t_contexts;
-  return context >= &contexts[0] && context < &contexts[kDevices] ? kOk : kInvalidContext;
+  if (context < &contexts[0] || context >= &contexts[kDevices]) return kInvalidContext;
+  t_contexts.push_back(static_cast<int>(static_cast<int*>(context) - contexts));
+  return kOk;
 }
 FAKE int cuCtxPopCurrent_v2(void**) {
-  --t_contexts;
+  t_contexts.pop_back();
   return kOk;
 }
 FAKE int cuLibraryLoadData(void** library, const void* code, int*, void**, unsigned, int*, void**, unsigned) {
   const std::string_view host = lathe::test::host_code(code);
   if (would_end_a_capture()) return kCudaUnsafeInCapture;
   if (const int failure = fake_cuda()->fail_load; failure != 0) return failure;
-  if (host.empty() || lathe::test::fake_cubin_sm(code) != kSm) return kNoBinary;
-  *library = new Library{std::string(host)};
+  const int sm = lathe::test::fake_cubin_sm(code);
+  if (host.empty() || std::none_of(std::begin(kGpus), std::end(kGpus), [sm](const Gpu& g) { return g.sm == sm; }))
+    return kNoBinary;
+  *library = new Library{std::string(host), sm};
   ++fake_cuda()->loads;
   return kOk;
 }
 FAKE int cuLibraryGetKernel(void** kernel, void* library, const char* name) {
+  const Library& from = *static_cast<Library*>(library);
   auto made = std::make_unique<Kernel>();
-  if (!made->run.open(static_cast<Library*>(library)->code, name)) return kNotFound;
+  made->sm = from.sm;
+  if (!made->run.open(from.code, name)) return kNotFound;
   *kernel = made.release();
   return kOk;
 }
@@ -209,10 +237,11 @@ FAKE int cuLibraryUnload(void* library) {
 }
 FAKE int cuKernelGetFunction(void** function, void* kernel) {
   *function = kernel;
-  return t_contexts > 0 ? kOk : kInvalidContext;
+  if (t_contexts.empty()) return kInvalidContext;
+  return static_cast<Kernel*>(kernel)->sm == kGpus[t_contexts.back()].sm ? kOk : kNoBinary;
 }
-FAKE int cuKernelSetAttribute(int attribute, int value, void* kernel, int) {
-  if (attribute != 8 || value < 0 || value > 232448) return kInvalidValue;
+FAKE int cuKernelSetAttribute(int attribute, int value, void* kernel, int device) {
+  if (attribute != 8 || value < 0 || value > kGpus[device].most_shared()) return kInvalidValue;
   static_cast<Kernel*>(kernel)->most_shared = static_cast<unsigned>(value);
   return kOk;
 }

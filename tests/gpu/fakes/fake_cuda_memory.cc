@@ -48,7 +48,7 @@ bool is_device(unsigned long long address, size_t bytes) {
 }
 
 int copy(void* to, const void* from, size_t bytes, void* stream) {
-  if (current_contexts() == 0) return kCudaInvalidContext;
+  if (current_device() < 0) return kCudaInvalidContext;
   if (captured(stream, [=] { return std::memcpy(to, from, bytes) == nullptr ? 1 : kCudaOk; })) return kCudaOk;
   std::memcpy(to, from, bytes);
   return kCudaOk;
@@ -78,8 +78,8 @@ FAKE void fake_cuda_free(void* address) {
 }
 
 FAKE int cuMemAlloc_v2(unsigned long long* address, size_t bytes) {
-  if (current_contexts() == 0) return kCudaInvalidContext;
-  *address = reinterpret_cast<uintptr_t>(fake_cuda_alloc((bytes + 255) / 256 * 256, 0));
+  if (current_device() < 0) return kCudaInvalidContext;
+  *address = reinterpret_cast<uintptr_t>(fake_cuda_alloc((bytes + 255) / 256 * 256, current_device()));
   ++fake_cuda()->allocations;
   return kCudaOk;
 }
@@ -130,7 +130,7 @@ FAKE int cuMemCreate(unsigned long long* handle, size_t bytes, const void* kind,
   // CUmemAllocationProp: the device is its fourth integer.
   int fields[4];
   std::memcpy(fields, kind, sizeof fields);
-  if (current_contexts() == 0) return kCudaInvalidContext;
+  if (current_device() < 0) return kCudaInvalidContext;
   if (bytes % page() != 0 || fields[0] != 1 || fields[2] != 1) return kCudaInvalidValue;
   *handle = reinterpret_cast<uintptr_t>(new Handle{bytes, fields[3]});
   ++fake_cuda()->allocations;

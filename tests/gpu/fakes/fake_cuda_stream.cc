@@ -58,7 +58,7 @@ FAKE int cuThreadExchangeStreamCaptureMode(int* mode) {
 }
 
 FAKE int cuStreamCreate(void** stream, unsigned) {
-  if (current_contexts() == 0) return kCudaInvalidContext;
+  if (current_device() < 0) return kCudaInvalidContext;
   *stream = new char;
   return kCudaOk;
 }
@@ -101,7 +101,7 @@ FAKE int cuGraphDestroy(void* graph) {
 FAKE int cuGraphExecDestroy(void* exec) { return cuGraphDestroy(exec); }
 
 FAKE int cuEventCreate(void** event, unsigned) {
-  if (current_contexts() == 0) return kCudaInvalidContext;
+  if (current_device() < 0) return kCudaInvalidContext;
   *event = new Event;
   return kCudaOk;
 }

@@ -4,6 +4,7 @@
 
 #include <cstdio>
 
+#include "ir/base/gpu_target.h"
 #include "tests/gpu/serve/cli_run.h"
 
 namespace lathe::test {
@@ -26,7 +27,7 @@ TEST(DeviceCli, InfoSaysTheState) {
   ASSERT_EQ(f.code, 0) << f.err;
   EXPECT_EQ(f.summary()["state"], "ready");
   EXPECT_EQ(f.summary()["driver"], "12.4");
-  EXPECT_EQ(f.summary()["devices"], 2);
+  EXPECT_EQ(f.summary()["devices"], 2 + static_cast<int>(ir::gpu_target_names().size()));
   EXPECT_EQ(f.summary()["nvrtc"], "nvrtc 12.9");
   EXPECT_EQ(f.summary()["target"]["name"], "NVIDIA H200");
   EXPECT_EQ(f.summary()["target"]["multiprocessors"], 132);

@@ -11,6 +11,8 @@ namespace {
 
 constexpr uint32_t kF32 = LATHE_DTYPE_F32, kBf16 = LATHE_DTYPE_BF16, kI8 = LATHE_DTYPE_I8, kU8 = LATHE_DTYPE_U8,
                    kI32 = LATHE_DTYPE_I32, kI64 = LATHE_DTYPE_I64, kConst = LATHE_TENSOR_CONST;
+// The fake driver's devices: two H200s, then the rows of ir/base/gpu_targets.def.
+constexpr int kH200 = 0, kA100 = 2, kRtx4090 = 3, kRtx5090 = 7;
 const lathe_hint kFew = {2, 1}, kMany = {500, 1};
 const int64_t kSwapped[] = {1, 0};
 
@@ -90,7 +92,13 @@ std::vector<Form> forms() {
         {{fixed(2), range("T", 0, 3000), fixed(32)}},
         {{fixed(2), range("T", 0, 3000), fixed(32)}}},
        {flag("causal")},
-       {{{{{4, 3, 32}}, {{2, 70, 32}}, {{2, 70, 32}}}, {{4, 3, 32}}, 2e-5f}}}};
+       {{{{{4, 3, 32}}, {{2, 70, 32}}, {{2, 70, 32}}}, {{4, 3, 32}}, 2e-5f}}},
+      {"attention",
+       {{{fixed(4), range("S", 0, 3000), fixed(64)}, kBf16},
+        {{fixed(2), range("T", 0, 3000), fixed(64)}, kBf16},
+        {{fixed(2), range("T", 0, 3000), fixed(64)}, kBf16}},
+       {flag("causal")},
+       {{{{{4, 70, 64}, kBf16}, {{2, 70, 64}, kBf16}, {{2, 70, 64}, kBf16}}, {{4, 70, 64}, kBf16}, 0.0079f}}}};
   for (const lathe_hint* hint : {&kFew, &kMany}) {
     lathe_dim rows = m;
     rows.hints = hint;
@@ -99,6 +107,11 @@ std::vector<Form> forms() {
                    {{{rows, fixed(33)}}, {{fixed(33), fixed(70)}, kF32, kConst}},
                    {},
                    {{{{{3, 33}}, {{33, 70}}}, {{3, 70}}}, {{{{129, 33}}, {{33, 70}}}, {{129, 70}}}}});
+    out.push_back({"matmul",
+                   {{{rows, fixed(72)}, kBf16}, {{fixed(72), fixed(136)}, kBf16, kConst}},
+                   {},
+                   {{{{{3, 72}, kBf16}, {{72, 136}, kBf16}}, {{3, 136}, kBf16}, 0.0079f},
+                    {{{{129, 72}, kBf16}, {{72, 136}, kBf16}}, {{129, 136}, kBf16}, 0.0079f}}});
     out.push_back({"quantized_matmul",
                    {{{rows, fixed(96)}}, {{fixed(65), fixed(96)}, kI8, kConst}, {{fixed(65)}, kF32, kConst}},
                    channels,
@@ -133,9 +146,14 @@ TEST(DeviceStoredForms, DISABLED_ServesWhatIsStored) {
     const auto graph = graph_of(ctx.get(), form);
     Owned<lathe_kernel> kernel;
     lathe_error e;
-    ASSERT_EQ(resolve_on(ctx.get(), graph.get(), LATHE_WAIT_NOW, kernel, nullptr, &e), LATHE_STATUS_OK) << e.message;
-    for (const Call& c : form.calls)
-      expect_as_on_cpu(ctx.get(), graph.get(), kernel.get(), c.inputs, c.output, 0, c.tolerance);
+    for (const int number : {kA100, kH200}) {
+      ASSERT_EQ(
+          resolve_on(ctx.get(), graph.get(), LATHE_WAIT_NOW, kernel, nullptr, &e, static_cast<uint32_t>(number) + 1),
+          LATHE_STATUS_OK)
+          << e.message;
+      for (const Call& c : form.calls)
+        expect_as_on_cpu(ctx.get(), graph.get(), kernel.get(), c.inputs, c.output, 0, c.tolerance, number);
+    }
     if (form.inputs.size() == 2 && form.inputs[1].dtype == kU8) expect_packed(kernel.get());
   }
   expect_nothing_compiled(ctx.get());
@@ -144,8 +162,27 @@ TEST(DeviceStoredForms, DISABLED_ServesWhatIsStored) {
 TEST(DeviceStoredForms, AnotherProcessServesThem) {
   const TempStore store;
   const auto ctx = gpu_context(store.path);
-  for (const Form& form : forms()) ASSERT_NE(served_on_device(ctx.get(), graph_of(ctx.get(), form).get()), nullptr);
+  for (const Form& form : forms()) {
+    for (const int number : {kH200, kA100})
+      ASSERT_NE(served_on_device(ctx.get(), graph_of(ctx.get(), form).get(), number), nullptr);
+  }
   expect_served_in_another_process(store, "DeviceStoredForms.DISABLED_ServesWhatIsStored");
+}
+
+// They have less shared memory than an H200, and neither boxes nor products of groups of warps.
+TEST(DeviceStoredForms, OtherKindsOfGpuServeThem) {
+  const auto ctx = gpu_context();
+  for (const int number : {kA100, kRtx4090, kRtx5090}) {
+    for (const Form& form : forms()) {
+      SCOPED_TRACE(form.op + (" on device " + std::to_string(number)));
+      const auto graph = graph_of(ctx.get(), form);
+      const auto kernel = served_on_device(ctx.get(), graph.get(), number);
+      ASSERT_NE(kernel, nullptr);
+      for (const Call& c : form.calls)
+        expect_as_on_cpu(ctx.get(), graph.get(), kernel.get(), c.inputs, c.output, 0, c.tolerance, number);
+      EXPECT_EQ(fake_gpu().state.why, "");
+    }
+  }
 }
 
 }  // namespace

@@ -1,9 +1,8 @@
 // See arithmetic.h.
-#include "runtime/bench/arithmetic.h"
+#include "runtime/compile/arithmetic.h"
 
 #include <algorithm>
 
-#include "ops/lower.h"
 #include "ops/op_table.h"
 #include "search/quantised/groups.h"
 #include "search/sketches/matmul_parts.h"
@@ -40,15 +39,13 @@ ir::DType factors_of(const ir::Kernel& kernel, uint32_t allowed) {
 
 }  // namespace
 
-Arithmetic arithmetic_of(const ops::Graph& finished, uint32_t allowed) {
+Arithmetic arithmetic_of(const ops::Graph& finished, const ops::Lowered& lowered, uint32_t allowed) {
   Arithmetic out;
   for (const ops::Node& node : finished.nodes) {
     const ops::AttrValue* format = ops::find_attr(node, ops::AttrId::format);
     if (format != nullptr) out.format = std::get<std::string>(*format);
   }
-  const ir::Result<ops::Lowered> lowered = ops::lower(finished);
-  if (!lowered.ok()) return out;
-  for (const ops::LoweredKernel& k : lowered->kernels) {
+  for (const ops::LoweredKernel& k : lowered.kernels) {
     const ir::DType factors = factors_of(k.kernel, allowed);
     if (factors != ir::DType::f32) out.factors = factors;
     out.tiles = out.tiles || (out.format.empty() && search::matmul_parts(k.kernel).valid);
@@ -65,9 +62,9 @@ Arithmetic arithmetic_of(const ops::Graph& finished, uint32_t allowed) {
   return out;
 }
 
-double ceiling_of(const Arithmetic& arithmetic, const PeakProbe& peak) {
-  if (arithmetic.factors != ir::DType::i8 || peak.factors != ir::DType::i8 || arithmetic.beside == 0) return 1;
-  const double dots = kDots * peak.instructions;
+double ceiling_of(const Arithmetic& arithmetic, ir::DType factors, int instructions) {
+  if (arithmetic.factors != ir::DType::i8 || factors != ir::DType::i8 || arithmetic.beside == 0) return 1;
+  const double dots = kDots * instructions;
   return dots / (dots + arithmetic.beside);
 }
 

@@ -1,5 +1,5 @@
 // Which arithmetic rows are a share of, and what formats leave of it.
-#include "runtime/bench/arithmetic.h"
+#include "runtime/compile/arithmetic.h"
 
 #include <gtest/gtest.h>
 
@@ -54,35 +54,38 @@ ops::Graph product(const char* op, ir::DType type) {
   return ops::finish(g).value();
 }
 
-constexpr PeakProbe kDots = {.gflops = 1, .factors = ir::DType::i8, .instruction = "vpdpbusd"},
-                    kThree = {.gflops = 1, .factors = ir::DType::i8, .instruction = "vpmaddubsw", .instructions = 3};
+Arithmetic of(const ops::Graph& finished, uint32_t allowed) {
+  return arithmetic_of(finished, ops::lower(finished).value(), allowed);
+}
+// Beside vpdpbusd.
+double ceiling_of_dots(const Arithmetic& a) { return ceiling_of(a, ir::DType::i8, 1); }
 
 TEST(Arithmetic, CeilingsOfFormats) {
   const std::pair<const char*, double> rows[] = {{"q4_0", .89}, {"q5_0", .89}, {"q8_0", .89}, {"q4_1", .80},
                                                  {"q5_1", .80}, {"q4_k", .80}, {"q5_k", .80}, {"q6_k", .80}};
   for (const auto& [format, ceiling] : rows) {
-    const Arithmetic a = arithmetic_of(blocks(format), kBytes);
+    const Arithmetic a = of(blocks(format), kBytes);
     EXPECT_EQ(a.factors, ir::DType::i8) << format;
     EXPECT_EQ(a.format, format);
-    EXPECT_NEAR(ceiling_of(a, kDots), ceiling, .005) << format;
-    EXPECT_NEAR(ceiling_of(a, kThree), 48 / (48 + a.beside), 1e-9) << format;
+    EXPECT_NEAR(ceiling_of_dots(a), ceiling, .005) << format;
+    EXPECT_NEAR(ceiling_of(a, ir::DType::i8, 3), 48 / (48 + a.beside), 1e-9) << format << " by vpmaddubsw";
     EXPECT_FALSE(a.tiles) << format;
-    EXPECT_EQ(ceiling_of(a, {}), 1) << format;
-    const Arithmetic f32 = arithmetic_of(blocks(format), kDefaultAllowed);
+    EXPECT_EQ(ceiling_of(a, ir::DType::f32, 1), 1) << format;
+    const Arithmetic f32 = of(blocks(format), kDefaultAllowed);
     EXPECT_EQ(f32.factors, ir::DType::f32) << format;
-    EXPECT_EQ(ceiling_of(f32, {}), 1);
+    EXPECT_EQ(ceiling_of_dots(f32), 1);
   }
-  EXPECT_NEAR(ceiling_of(arithmetic_of(groups(32, false), kBytes), kDots), .89, .005);
-  EXPECT_NEAR(ceiling_of(arithmetic_of(groups(128, false), kBytes), kDots), .94, .005);
-  EXPECT_NEAR(ceiling_of(arithmetic_of(groups(32, true), kBytes), kDots), .80, .005);
+  EXPECT_NEAR(ceiling_of_dots(of(groups(32, false), kBytes)), .89, .005);
+  EXPECT_NEAR(ceiling_of_dots(of(groups(128, false), kBytes)), .94, .005);
+  EXPECT_NEAR(ceiling_of_dots(of(groups(32, true), kBytes)), .80, .005);
 }
 
 TEST(Arithmetic, TypesOfFactors) {
-  EXPECT_EQ(arithmetic_of(product("matmul", ir::DType::f32), kPairs).factors, ir::DType::f32);
-  EXPECT_EQ(arithmetic_of(product("matmul", ir::DType::bf16), kPairs).factors, ir::DType::bf16);
-  EXPECT_EQ(arithmetic_of(product("matmul", ir::DType::bf16), kDefaultAllowed).factors, ir::DType::f32);
-  EXPECT_EQ(arithmetic_of(product("matmul_integer", ir::DType::i8), kDefaultAllowed).factors, ir::DType::i8);
-  EXPECT_TRUE(arithmetic_of(product("matmul", ir::DType::f32), 0).format.empty());
+  EXPECT_EQ(of(product("matmul", ir::DType::f32), kPairs).factors, ir::DType::f32);
+  EXPECT_EQ(of(product("matmul", ir::DType::bf16), kPairs).factors, ir::DType::bf16);
+  EXPECT_EQ(of(product("matmul", ir::DType::bf16), kDefaultAllowed).factors, ir::DType::f32);
+  EXPECT_EQ(of(product("matmul_integer", ir::DType::i8), kDefaultAllowed).factors, ir::DType::i8);
+  EXPECT_TRUE(of(product("matmul", ir::DType::f32), 0).format.empty());
 }
 
 TEST(Arithmetic, AttentionOfPairs) {
@@ -95,8 +98,8 @@ TEST(Arithmetic, AttentionOfPairs) {
   }
   g.outputs = {ops::add_node(g, "attention", in, "y")};
   const ops::Graph finished = ops::finish(g).value();
-  EXPECT_EQ(arithmetic_of(finished, kPairs).factors, ir::DType::bf16);
-  EXPECT_EQ(arithmetic_of(finished, kDefaultAllowed).factors, ir::DType::f32);
+  EXPECT_EQ(of(finished, kPairs).factors, ir::DType::bf16);
+  EXPECT_EQ(of(finished, kDefaultAllowed).factors, ir::DType::f32);
 }
 
 }  // namespace

@@ -3,8 +3,7 @@
 #include <string>
 
 #include "ir/base/dtype.h"
-#include "ops/graph.h"
-#include "runtime/measure/machine_profile.h"
+#include "ops/lower.h"
 
 namespace lathe::runtime {
 
@@ -18,11 +17,11 @@ struct Arithmetic {
   double beside = 0;
 };
 
-// `finished` comes from ops::finish; allowed: NumericClass bits.
-Arithmetic arithmetic_of(const ops::Graph& finished, uint32_t allowed);
+// `finished` comes from ops::finish, `lowered` of it from ops::lower; allowed: NumericClass bits.
+Arithmetic arithmetic_of(const ops::Graph& finished, const ops::Lowered& lowered, uint32_t allowed);
 
-// The share of the peak that these leave: on the two pipes of vectors 32 products of bytes for each of 32 sums are 16
-// dots.
-double ceiling_of(const Arithmetic& arithmetic, const PeakProbe& peak);
+// The share that these leave of the peak of such factors, where a vector of products takes so many instructions: on the
+// two pipes of vectors 32 products of bytes for each of 32 sums are 16 dots.
+double ceiling_of(const Arithmetic& arithmetic, ir::DType factors, int instructions);
 
 }  // namespace lathe::runtime
