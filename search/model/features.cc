@@ -125,17 +125,21 @@ Featurizer::Featurizer(const Problem& problem, const ir::Target& target, const M
   table_ = recipe->table();
 }
 
-std::vector<int64_t> Featurizer::unseen(const Knobs& knobs) const {
-  std::vector<int64_t> out;
+std::vector<Featurizer::Named> Featurizer::named(const Knobs& knobs) const {
+  std::vector<Named> out;
   for (const auto& [symbol, value] : knobs) {
     const Knob* knob = find_knob(table_, symbol);
-    if (knob == nullptr || !knob->seen) out.push_back(value);
+    if (knob == nullptr || knob->seen) continue;
+    const auto& table = feature_table();
+    const auto* row = std::find_if(table.begin(), table.end(),
+                                   [&](const FeatureInfo& f) { return f.name == std::string_view(knob->name); });
+    if (row != table.end()) out.push_back({static_cast<Feature>(row - table.begin()), value});
   }
   return out;
 }
 
 Featurizer::Result Featurizer::of(const Knobs& knobs) const {
-  return of(sketch_ ? sketch_->structure(knobs, facts_) : facts_.naive, unseen(knobs));
+  return of(sketch_ ? sketch_->structure(knobs, facts_) : facts_.naive, named(knobs));
 }
 
 Featurizer::Result Featurizer::of(const ir::Kernel& scheduled) const {
@@ -170,7 +174,7 @@ Featurizer::Result Featurizer::of(const Knobs& knobs, const ir::Kernel& without,
   return r;
 }
 
-Featurizer::Result Featurizer::of(const Structure& s, std::span<const int64_t> other_knobs) const {
+Featurizer::Result Featurizer::of(const Structure& s, std::span<const Named> knobs) const {
   const Traffic bytes = traffic_of(s, task_->target);
   Result r;
   r.cost = cost_of(s, bytes, facts_, rates_);
@@ -255,9 +259,7 @@ Featurizer::Result Featurizer::of(const Structure& s, std::span<const int64_t> o
   log(Feature::k_threads, facts_.threads);
   log(Feature::k_prefetch_bytes, s.prefetch_bytes);
   set(Feature::k_prefetch_next, s.prefetch_next ? 1 : 0);
-  for (size_t i = 0; i < other_knobs.size() && i < 4; ++i) {
-    r.x[static_cast<size_t>(Feature::k_knob_a) + i] = signed_log(other_knobs[i]);
-  }
+  for (const Named& k : knobs) set(k.feature, signed_log(k.value));
   return r;
 }
 

@@ -69,8 +69,12 @@ class Featurizer {
     Problem problem;
     ir::Target target;
   };
-  Result of(const Structure& s, std::span<const int64_t> other_knobs) const;
-  std::vector<int64_t> unseen(const Knobs& knobs) const;  // in name order
+  struct Named {
+    Feature feature;
+    int64_t value;
+  };
+  Result of(const Structure& s, std::span<const Named> knobs) const;
+  std::vector<Named> named(const Knobs& knobs) const;  // what the structure does not say
   std::shared_ptr<const Task> task_;
   std::shared_ptr<const Sketch> sketch_;
   std::vector<Knob> table_;

@@ -37,7 +37,7 @@ struct Knob {
   const char* text;    // one line
   int64_t older;       // what records that lack it mean
   int64_t least, most;
-  bool seen;  // features say it by their own names; else it takes one of their slots for knobs
+  bool seen;  // by features of the structure; else one has its name
 };
 // By name or symbol; null: none.
 const Knob* find_knob(const std::vector<Knob>& table, std::string_view name);

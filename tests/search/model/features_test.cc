@@ -62,20 +62,41 @@ TEST(Features, say_what_the_knobs_say) {
   const ir::Target t = machine("zen5").target;  // sixteen lanes; memory decides
   const Problem p = matmul_problem(16, 4096, 4096, true, 2);
   const Featurizer f(p, t, MachineRates::assumed(t), find_recipe(p));
-  const Features x = f.of({{"mr", 7}, {"nr", 48}, {"kc", 1024}, {"mc", 0}, {"pf", 8192}, {"zz", -3}, {"order", 1}}).x;
+  const Features x = f.of({{"mr", 7}, {"nr", 48}, {"kc", 1024}, {"mc", 0}, {"pf", 8192}}).x;
   EXPECT_EQ(value(x, Feature::k_tile_rows), 3);
   EXPECT_EQ(value(x, Feature::k_tile_vectors), 2);
   EXPECT_EQ(value(x, Feature::k_prefetch_bytes), static_cast<float>(std::log2(8193)));
   EXPECT_EQ(value(x, Feature::k_cold), 1);
   EXPECT_EQ(value(x, Feature::k_bottleneck), 4) << "weights from memory";
-  EXPECT_EQ(value(x, Feature::k_knob_a), 1) << "order, which no feature knows";
-  EXPECT_EQ(value(x, Feature::k_knob_b), -2) << "zz";
   EXPECT_EQ(value(x, Feature::k_padded), 1) << "the last panel is one vector, and whole";
   EXPECT_EQ(value(x, Feature::k_rows), static_cast<float>(std::log2(17)));
-  const Features free =
-      features(p, t, MachineRates::assumed(t), find_recipe(p),
-               {{"mr", 7}, {"nr", 48}, {"kc", 1024}, {"pf", 8192}, {"zz", -3}, {"order", 1}, {"mc", 0}});
+  const Features free = features(p, t, MachineRates::assumed(t), find_recipe(p),
+                                 {{"mr", 7}, {"nr", 48}, {"kc", 1024}, {"pf", 8192}, {"mc", 0}});
   EXPECT_EQ(free, x);
+}
+
+// Those that the structure of a candidate does not say are features by their own names.
+TEST(Features, say_every_knob) {
+  for (const Recipe& r : recipes()) {
+    for (const Knob& k : r.table()) {
+      const auto& table = feature_table();
+      const bool named = std::any_of(table.begin(), table.end(),
+                                     [&](const FeatureInfo& f) { return f.name == std::string_view(k.name); });
+      EXPECT_TRUE(k.seen || named) << r.name << ": " << k.name;
+    }
+  }
+  const ir::Target t = run_target();
+  const Problem p = softmax_problem(64, 1024);
+  const Featurizer f(p, t, run_rates(), find_recipe(p));
+  Knobs knobs = find_recipe(p)->defaults(p, t);
+  knobs["online"] = 1;
+  knobs["overlap"] = 2;
+  knobs["again"] = 0;
+  const Features x = f.of(knobs).x;
+  EXPECT_EQ(value(x, Feature::k_online), 1);
+  EXPECT_EQ(value(x, Feature::k_overlap), static_cast<float>(std::log2(3)));
+  EXPECT_EQ(value(x, Feature::k_recompute), 0);
+  EXPECT_EQ(value(x, Feature::k_keys), 0) << "a knob of another recipe";
 }
 
 TEST(Features, of_a_scheduled_kernel_agree_with_the_knobs_on_the_tile) {
@@ -104,8 +125,8 @@ TEST(Features, the_table_has_every_group_and_no_name_twice) {
     groups.insert(f.group);
   }
   EXPECT_EQ(static_cast<int>(names.size()), kFeatures);
-  EXPECT_THAT(groups,
-              testing::UnorderedElementsAre("problem", "analytic", "locality", "structure", "memory", "policy"));
+  EXPECT_THAT(groups, testing::UnorderedElementsAre("problem", "analytic", "locality", "structure", "memory", "policy",
+                                                    "knob"));
   EXPECT_EQ(feature_hash().size(), 16u);
 }
 
