@@ -17,8 +17,8 @@
  *     fields must be zero. Enums only grow.
  *   - Ownership: the caller destroys every handle it gets, in any order; destroying NULL is allowed. A handle keeps its
  *     context alive, and a pin its kernel's code. Texts, arrays and structs that are passed in are read or copied
- *     during the call, and the caller keeps them; exceptions are stated. Use of a destroyed handle is
- *     LATHE_STATUS_STATE as long as the context remembers it.
+ *     during the call, and the caller keeps them; exceptions are stated. Use of one of the context's last 1024
+ *     destroyed handles is LATHE_STATUS_STATE, or 0 where a number is returned. Texts have at most 4095 bytes.
  *   - Thread-safety: any function may be called from any thread. A handle must not be destroyed while another thread
  *     uses it. A graph or a plan must be used by one thread at a time. lathe_execute takes no lock for a shape that was
  *     called before; lathe_pinned_run never takes one.
@@ -53,7 +53,7 @@ typedef enum lathe_status {
   LATHE_STATUS_OK = 0,
   LATHE_STATUS_INVALID = 1,     /* an argument is wrong; the error names it and says what was expected */
   LATHE_STATUS_UNSUPPORTED = 2, /* well-formed, but this build or machine cannot do it */
-  LATHE_STATUS_MISS = 3,      /* nothing stored serves this request, and compiling is not allowed (sealed with ERROR) */
+  LATHE_STATUS_MISS = 3,      /* nothing stored serves, and compiling is not allowed: ERROR seal, STORED, a GPU's NOW */
   LATHE_STATUS_TIMEOUT = 4,   /* the deadline passed */
   LATHE_STATUS_CANCELLED = 5, /* the caller cancelled */
   LATHE_STATUS_NOMEM = 6,     /* memory or space for code is exhausted */
@@ -62,7 +62,6 @@ typedef enum lathe_status {
   LATHE_STATUS_UNTRUSTED = 9, /* owner or mode of a file forbids its use */
   LATHE_STATUS_IO = 10,       /* the operating system refused; os_errno says why */
   LATHE_STATUS_INTERNAL = 11, /* a bug in Lathe */
-
   /* Older spellings of the same values. */
   LATHE_OK = LATHE_STATUS_OK,
   LATHE_INVALID = LATHE_STATUS_INVALID,
@@ -132,7 +131,7 @@ typedef struct lathe_context_options {
   const lathe_layer* layers; /* num_layers, at most 64; the first writable one is written. NULL: LATHE_CACHE_DIR,
                                   XDG_CACHE_HOME/lathe, HOME/.cache/lathe, else memory only */
   size_t num_layers;
-  const char* max_isa;     /* "portable", "avx2", "avx512"; NULL: LATHE_MAX_ISA, or the host's */
+  const char* max_isa;     /* "portable", "avx2", "avx512", "amx", "host"; NULL: LATHE_MAX_ISA, or the host's */
   const char* worker_path; /* measuring worker; NULL: LATHE_WORKER, or libexec/lathe-worker beside the library */
   const char* plugin_dir;  /* where liblathe_llvm.so is looked for after the library's folder; NULL: LATHE_PLUGIN_DIR */
   int32_t own_threads;     /* 0..256. > 1: Lathe may use that many threads, caller included: a team that spins for a
@@ -181,7 +180,6 @@ typedef enum lathe_dtype {
   LATHE_DTYPE_I32 = 6,
   LATHE_DTYPE_I64 = 7,
   LATHE_DTYPE_BOOL = 8,
-
   /* Older spellings of the same values. */
   LATHE_F32 = LATHE_DTYPE_F32,
   LATHE_F64 = LATHE_DTYPE_F64,
@@ -209,10 +207,10 @@ typedef struct lathe_data_type {
 
 typedef struct lathe_hint {
   int64_t value;
-  double weight; /* the value's relative frequency */
+  double weight; /* relative frequency of the value, which is worth tuning for */
 } lathe_hint;
 /* A size in elements: fixed if min == max, else any multiple of multiple_of in [min, max]; 0 <= min <= max. A dynamic
- * size has a symbol, with one value everywhere in the graph; 0 is always allowed. hints: at most 256, worth tuning. */
+ * size has a symbol (at most 6 in a graph), with one value everywhere; 0 is always allowed. hints: at most 256. */
 typedef struct lathe_dim {
   int64_t min, max;
   int64_t multiple_of; /* 0 means 1 */
@@ -257,22 +255,23 @@ typedef struct lathe_attr {
   size_t num_ints;
 } lathe_attr;
 
-/* An empty graph. name (at most 255 bytes) is for reports. */
+/* An empty graph, of at most 4096 tensors. name (1 to 255 bytes, as all names) is for reports. */
 LATHE_API lathe_status lathe_graph_create(lathe_context* ctx, const char* name, lathe_graph** out, lathe_error* error);
 /* Declares an input. *id is its number: inputs and results are numbered from 0 in the order of their declaration. */
 LATHE_API lathe_status lathe_graph_tensor(lathe_graph* graph, const lathe_tensor_desc* desc, int32_t* id,
                                           lathe_error* error);
 /* Adds an operator of docs/operators.md on the tensors `inputs`. *id is the number of its result, whose shape and dtype
  * are inferred at finish. Where an operator has several results, the others have the numbers that follow, and are named
- * "NAME.1", ... An unknown operator is LATHE_STATUS_UNSUPPORTED. */
+ * "NAME.1", ... There are at most 64 inputs and 64 attributes. UNSUPPORTED: an unknown operator. */
 LATHE_API lathe_status lathe_graph_op(lathe_graph* graph, const char* op, const int32_t* inputs, size_t num_inputs,
                                       const lathe_attr* attrs, size_t num_attrs, const char* output_name, int32_t* id,
                                       lathe_error* error);
 /* Declares a tensor to be an output of the graph; outputs are numbered in the order of these calls. */
 LATHE_API lathe_status lathe_graph_output(lathe_graph* graph, int32_t id, lathe_error* error);
-/* Infers shapes and dtypes and checks the graph. Nothing can be added afterwards. */
+/* Infers shapes and dtypes and checks the graph: INVALID or UNSUPPORTED names tensor, dimension and what was expected.
+ * Afterwards each call that adds something is LATHE_STATUS_STATE. */
 LATHE_API lathe_status lathe_graph_finish(lathe_graph* graph, lathe_error* error);
-/* A finished graph of one operator. `inputs` are the graph's inputs in order, its results are the outputs. */
+/* A finished graph of one operator. `inputs`, of one struct_size, are its inputs in order, its results the outputs. */
 LATHE_API lathe_status lathe_graph_single(lathe_context* ctx, const char* op, const lathe_tensor_desc* inputs,
                                           size_t num_inputs, const lathe_attr* attrs, size_t num_attrs,
                                           lathe_graph** out, lathe_error* error);
@@ -286,7 +285,6 @@ typedef enum lathe_wait {
   LATHE_WAIT_NOW = 0,    /* do not wait: the stored Schedule serves, else the default */
   LATHE_WAIT_TUNED = 1,  /* wait until the operator is tuned */
   LATHE_WAIT_STORED = 2, /* do not wait, and serve only what is stored */
-
   /* Older spellings of the same values. */
   LATHE_NOW = LATHE_WAIT_NOW,
   LATHE_WAIT = LATHE_WAIT_TUNED,
@@ -340,14 +338,15 @@ typedef struct lathe_kernel_info {
   int32_t num_args;         /* inputs, then outputs that are no updated inputs, in graph order */
   uint64_t workspace_bytes; /* an upper bound at the hinted dims; lathe_workspace_bytes has the exact number */
   uint64_t generation;      /* lathe_generation */
-  char miss_reason
-      [32]; /* why the store served nothing, or nothing tuned: "never_seen", "off", "unmeasured", ...; "" if it did */
+  /* Why the store served nothing, or nothing tuned: "never_seen", "off", "unmeasured", ...; "" if it did. */
+  char miss_reason[32];
   char name[64]; /* the graph's, possibly truncated */
 } lathe_kernel_info;
 #define LATHE_KERNEL_INFO_INIT {(uint32_t)sizeof(lathe_kernel_info), 1, 0, 0, 0, 0, 0, 0, {0}, {0}}
 
 /* Returns a kernel for a finished graph of the same context; the graph may be destroyed afterwards. policy (NULL: the
- * defaults) and info may be NULL. */
+ * defaults) and info may be NULL. MISS: nothing stored serves, and the policy or the seal forbids to compile. On a GPU
+ * also TIMEOUT (the deadline) and DEVICE (no driver, no such device, or it failed). */
 LATHE_API lathe_status lathe_resolve(lathe_context* ctx, const lathe_graph* graph, const lathe_policy* policy,
                                      lathe_kernel** out, lathe_kernel_info* info, lathe_error* error);
 LATHE_API void lathe_kernel_destroy(lathe_kernel* kernel);
@@ -397,7 +396,7 @@ LATHE_API lathe_status lathe_prepack_query(const lathe_kernel* kernel, int32_t a
  * Calls then pass `out` with layout_id set; the caller keeps it valid as long. `out` must not overlap the source.
  * Whole pages of 2 MiB in it are advised to be large ones (madvise, MADV_HUGEPAGE), best before they are written to;
  * smaller constants are read faster side by side on such pages. Either all constants with a layout are packed in a call
- * or none. Runs on the context's threads, if it has any. STATE: the constant has no packed layout. */
+ * or none. Runs on the context's threads, if it has any. STATE: there is no packed layout, or the kernel is a GPU's. */
 LATHE_API lathe_status lathe_prepack(const lathe_kernel* kernel, int32_t arg, const lathe_tensor* source, void* out,
                                      uint64_t out_bytes, lathe_error* error);
 /* The same for a kernel of a GPU, in whose memory both lie: packing joins the CUstream, and the call does not wait. */
@@ -421,8 +420,9 @@ typedef struct lathe_exec {
  * as for lathe_execute; nothing is run. */
 LATHE_API lathe_status lathe_workspace_bytes(lathe_kernel* kernel, const lathe_arg* args, size_t num_args,
                                              int32_t threads, uint64_t* bytes, lathe_error* error);
-/* Runs the kernel and returns when it is done. Unpacked constants are allowed. exec may be NULL (one thread, no
- * workspace). The first call at a shape binds it; beyond 1024 shapes of an operator each call binds its own. */
+/* Runs the kernel and returns when it is done, on a GPU once it is launched. Unpacked constants are allowed. exec may
+ * be NULL on a CPU (one thread, no workspace). The first call at a shape binds it; beyond 1024 shapes of an operator
+ * each call binds its own. INVALID: an argument does not fit, and nothing was written. */
 LATHE_API lathe_status lathe_execute(lathe_kernel* kernel, const lathe_arg* args, size_t num_args,
                                      const lathe_exec* exec, lathe_error* error);
 
@@ -432,9 +432,9 @@ LATHE_API lathe_status lathe_execute(lathe_kernel* kernel, const lathe_arg* args
 typedef struct lathe_pinned lathe_pinned;
 LATHE_API lathe_status lathe_pin(lathe_kernel* kernel, const lathe_arg* args, size_t num_args, int32_t threads,
                                  lathe_pinned** out, lathe_error* error);
-/* Runs the call. Checks nothing but the values of ids (INVALID: one is out of its range, and nothing was written):
- * data[i] must be the address of the first element of argument i, aligned and packed as in the args of lathe_pin. Of
- * exec (may be NULL on a CPU if no workspace is needed) only pool, workspace and stream are read. */
+/* Runs the call. Checks nothing but the values of ids (INVALID: one is out of its range, and nothing was written; on
+ * a GPU: no stream). pinned must be live, and data[i] the address of the first element of argument i, aligned and
+ * packed as in the args of lathe_pin. Of exec (NULL: a CPU, no workspace) only pool, workspace, stream are read. */
 LATHE_API lathe_status lathe_pinned_run(const lathe_pinned* pinned, void* const* data, const lathe_exec* exec);
 /* The bytes of workspace that lathe_pinned_run needs. */
 LATHE_API uint64_t lathe_pinned_workspace_bytes(const lathe_pinned* pinned);
@@ -467,7 +467,7 @@ typedef struct lathe_report {
 #define LATHE_REPORT_INIT {(uint32_t)sizeof(lathe_report), 1, 0, 0, 0, 0, 0, 0, 0, 0, 0}
 
 /* Called on the thread that runs the plan, after each search and each operator. fraction: 0..1. op is valid during the
- * call. A call of a plan function on the same plan is LATHE_STATUS_STATE. */
+ * call. A call of a plan function on the same plan is LATHE_STATUS_STATE; lathe_plan_destroy then does nothing. */
 typedef void (*lathe_progress)(void* user, double fraction, const char* op);
 
 LATHE_API lathe_status lathe_plan_create(lathe_context* ctx, lathe_plan** out, lathe_error* error);

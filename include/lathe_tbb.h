@@ -15,8 +15,9 @@
 
 #include "lathe.h"
 
-/* A call made from inside another call's loop runs serially; from inside a loop of the host's own it uses the arena,
- * and while it waits takes none of the host's items. */
+/* The pool holds a pointer to the arena, which must outlive every call with it. It may be copied, and several threads
+ * may use it at once. A call made from inside another call's loop runs serially. One made from inside a loop of the
+ * host's own uses the arena, and while it waits takes none of the host's items. */
 inline lathe_pool lathe_tbb_pool(tbb::task_arena& arena) {
   struct Loop {
     static int& depth() {
