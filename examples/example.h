@@ -16,13 +16,13 @@ static lathe_error g_error;
     }                                                                                \
   } while (0)
 
-static lathe_dim fixed_dim(int64_t size) {
+static inline lathe_dim fixed_dim(int64_t size) {
   lathe_dim d = {0, 0, 1, NULL, NULL, 0};
   d.min = d.max = size;
   return d;
 }
 
-static lathe_tensor_desc describe(const char* name, const lathe_dim* dims, int32_t ndim, uint32_t flags) {
+static inline lathe_tensor_desc describe(const char* name, const lathe_dim* dims, int32_t ndim, uint32_t flags) {
   lathe_tensor_desc t = LATHE_TENSOR_DESC_INIT;
   t.name = name;
   t.dims = dims;
@@ -32,7 +32,7 @@ static lathe_tensor_desc describe(const char* name, const lathe_dim* dims, int32
 }
 
 /* A compact float tensor on memory of the caller. */
-static lathe_tensor tensor_on(float* data, int64_t* shape, int32_t ndim) {
+static inline lathe_tensor tensor_on(float* data, int64_t* shape, int32_t ndim) {
   lathe_tensor t = {NULL, {1, 0}, 0, {2, 32, 1}, NULL, NULL, 0};
   t.data = data;
   t.shape = shape;
@@ -40,14 +40,14 @@ static lathe_tensor tensor_on(float* data, int64_t* shape, int32_t ndim) {
   return t;
 }
 
-static lathe_arg arg_of(const lathe_tensor* tensor) {
+static inline lathe_arg arg_of(const lathe_tensor* tensor) {
   lathe_arg a = {NULL, 0, 0, 0, 0};
   a.tensor = tensor;
   return a;
 }
 
 /* 64-byte aligned inside memory of 64 more bytes, which *base gets for free(). */
-static void* aligned(uint64_t bytes, void** base) {
+static inline void* aligned(uint64_t bytes, void** base) {
   *base = malloc((size_t)bytes + 64);
   if (*base == NULL) exit(1);
   return (void*)(((uintptr_t)*base + 63) / 64 * 64);

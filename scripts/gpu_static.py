@@ -4,7 +4,7 @@ import json
 import sys
 
 # Properties that tests record, summed up. Null: no test recorded it.
-SUMS = ["kernels", "spills", "warnings", "opcode_failures", "emulated", "conflicts", "planted", "caught", "disassembled"]
+SUMS = ["kernels", "spills", "warnings", "opcode_failures", "emulated", "conflicts", "planted", "caught"]
 
 
 def main():

@@ -359,6 +359,20 @@ def test_models(folder):
     assert code == 1 and "gemma3-270m.gguf: SHA-256" in message, message
 
 
+# Edits of the examples of docs/add_a_*.md find their places (scripts/try_extensions.sh also builds them).
+def test_extensions(folder):
+    for example in sorted(f.name for f in (ROOT / "tests/extensions").iterdir() if f.is_dir() and f.name != "__pycache__"):
+        tree = folder / example
+        edited = re.findall(r"^file (.*)$", (ROOT / "tests/extensions" / example / "edits.txt").read_text(), re.M)
+        for path in [*edited, "tests/extensions/apply.py"]:
+            (tree / path).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / path, tree / path)
+        shutil.copytree(ROOT / "tests/extensions" / example, tree / "tests/extensions" / example)
+        limit = int(run(sys.executable, tree / "tests/extensions/apply.py", "--about", tree, example).split()[0])
+        touched = int(run(sys.executable, tree / "tests/extensions/apply.py", tree, example))
+        assert 0 < touched <= limit, (example, touched, limit)
+
+
 def test_every_machine_has_a_preset():
     rows = re.findall(r"^LATHE_MACHINE\((\w+),", (ROOT / "tests/common/machines.def").read_text(), re.MULTILINE)
     presets = json.loads((ROOT / "CMakePresets.json").read_text())["testPresets"]
@@ -387,5 +401,6 @@ if __name__ == "__main__":
         test_compare(pathlib.Path(made))
         test_peers(pathlib.Path(made))
         test_models(pathlib.Path(made))
+        test_extensions(pathlib.Path(made))
         test_every_machine_has_a_preset()
         test_shell_scripts_parse()
