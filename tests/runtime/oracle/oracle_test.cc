@@ -191,7 +191,7 @@ kernel weighted(x: f32[M, 64] in, v: bf16[64, 32] in, y: f32[M, 32] out) family 
 // What is redefined may be all of a Kernel: nothing is made before the nest that stores the result.
 TEST(Oracle, AKernelIsRedefinedWithoutAFirstPart) {
   Fixture f(kWeighted);
-  const Stage exact = f.moved(""), rounded = f.moved("round_to_bf16 s j\n");
+  const Stage exact = f.moved(""), rounded = f.moved("round_to_bf16 s j\nnarrow_temporary s t i\n");
   const auto redefined = search::redefined(f.naive, rounded.schedule);
   ASSERT_TRUE(redefined.ok()) << redefined.status().to_string();
   EXPECT_FALSE(has_first_part(*redefined));
@@ -200,11 +200,11 @@ TEST(Oracle, AKernelIsRedefinedWithoutAFirstPart) {
     const Verdict v = verdict_of(*oracle, *stage);
     EXPECT_TRUE(v.ok) << v.reason;
   }
-  // Neither passes for the other.
-  Stage other = f.moved("round_to_bf16 s j\n");
+  // Who may not round is seen to, and what is wrong is wrong beside what is rounded too.
+  Stage other = f.moved("round_to_bf16 s j\nnarrow_temporary s t i\n");
   other.schedule = exact.schedule;
   EXPECT_FALSE(verdict_of(*oracle, other).ok);
-  other = f.moved("");
+  other = f.build_other("* 0.3", "* 0.31");
   other.schedule = rounded.schedule;
   EXPECT_FALSE(verdict_of(*oracle, other).ok);
 }
