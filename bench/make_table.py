@@ -52,6 +52,6 @@ def report(folder):
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 2:
-        sys.exit("usage: make_table.py <folder of results>")
+    if len(sys.argv) != 2 or not pathlib.Path(sys.argv[1]).is_dir():
+        sys.exit("usage: make_table.py FOLDER, of results")
     print(report(pathlib.Path(sys.argv[1])))

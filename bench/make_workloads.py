@@ -474,4 +474,7 @@ def main(folder):
 
 
 if __name__ == "__main__":
-    main(pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else HERE)
+    folder = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else HERE
+    if len(sys.argv) > 2 or not folder.is_dir():
+        sys.exit("usage: make_workloads.py [FOLDER], one that exists")
+    main(folder)

@@ -66,7 +66,7 @@ def svg(products, rows):
 
 
 def main(argv):
-    if len(argv) != 2:
+    if len(argv) != 2 or not pathlib.Path(argv[1]).is_dir():
         print("usage: plot_results.py FOLDER (with openblas.txt and qwen2.5-0.5b.bench.jsonl)", file=sys.stderr)
         return 2
     folder = pathlib.Path(argv[1])

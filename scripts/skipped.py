@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # What ctest did not run, and why: skipped.py junit.xml. Groups the tests by the reason that they gave.
 import collections
+import pathlib
 import re
 import sys
 import xml.etree.ElementTree as tree
@@ -30,6 +31,6 @@ def main(path):
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 2:
-        sys.exit("usage: skipped.py <junit.xml>")
+    if len(sys.argv) != 2 or not pathlib.Path(sys.argv[1]).is_file():
+        sys.exit("usage: skipped.py JUNIT.xml")
     main(sys.argv[1])

@@ -387,6 +387,19 @@ def test_shell_scripts_parse():
         run("bash", "-n", script)
 
 
+def test_programs_say_what_they_take():
+    """Whoever asks, or gives something else, gets a line and no trace; where a package is missing that is said."""
+    folders = ("bench", "bench/decoder_loop", "bench/tables", "scripts")
+    programs = [p for folder in folders for p in sorted((ROOT / folder).glob("*.py"))
+                if 'if __name__ == "__main__"' in p.read_text()]
+    assert len(programs) >= 10, programs
+    for program in programs:
+        done = subprocess.run([sys.executable, program, "--help"], capture_output=True, text=True, stdin=subprocess.DEVNULL,
+                              timeout=20, check=False)
+        assert re.search("usage|expected|needs the packages", done.stdout + done.stderr), (program, done)
+        assert "Traceback" not in done.stderr, (program, done.stderr)
+
+
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as made:
         test_results(pathlib.Path(made))
@@ -404,3 +417,4 @@ if __name__ == "__main__":
         test_extensions(pathlib.Path(made))
         test_every_machine_has_a_preset()
         test_shell_scripts_parse()
+        test_programs_say_what_they_take()

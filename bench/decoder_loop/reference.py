@@ -7,9 +7,13 @@ reference.py FILE.gguf --digests               what decoder_loop --digests print
 Needs the packages numpy and gguf. It shares no code with decoder_loop."""
 import argparse
 import struct
+import sys
 
-import gguf
-import numpy as np
+try:
+    import gguf
+    import numpy as np
+except ModuleNotFoundError as missing:
+    sys.exit(f"reference: {missing}: it needs the packages numpy and gguf")
 
 
 def decoded(tensor):

@@ -183,6 +183,9 @@ def service_tasks():
 
 
 if __name__ == "__main__":
-    lists = {"live": live_tasks, "service": service_tasks}
-    for line in lists.get("".join(sys.argv[1:]), tasks)():
+    lists = {"": tasks, "live": live_tasks, "service": service_tasks}
+    asked = " ".join(sys.argv[1:])
+    if asked not in lists:
+        sys.exit("usage: make_tasks.py [live|service]")
+    for line in lists[asked]():
         print(json.dumps(line, separators=(",", ":")))

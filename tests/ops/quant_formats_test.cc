@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "ir/analysis/verifier.h"
+#include "tests/common/quant_fields.h"
 #include "tests/ops/check_lowered.h"
 
 namespace lathe::ops::testing {
@@ -254,17 +255,7 @@ TEST(QuantFormats, groups_of_inputs_in_any_order) {
       Graph g;
       std::vector<int> in;
       if (op == std::string("quantized_matmul")) in.push_back(add_tensor(g, "a", {fixed_dim(3), fixed_dim(kK)}));
-      std::vector<TensorDesc> types(f.tensors());
-      std::vector<const TensorDesc*> given;
-      for (size_t i = 0; i < types.size(); ++i) {
-        types[i].dtype = ir::given_type(f.meaning.buffers[i]);
-        given.push_back(&types[i]);
-      }
-      for (const QuantField& field : quant_fields({&f, fixed_dim(kN), kK, kGroup, false}, given)) {
-        std::vector<DimDesc> dims;
-        for (const ir::Expr& d : ir::given_dims(field.buffer)) dims.push_back(fixed_dim(d->ival));
-        in.push_back(add_tensor(g, field.buffer.name, dims, true, ir::given_type(field.buffer)));
-      }
+      test::add_weight(g, in, f, kN, kK, kGroup);
       in.push_back(add_tensor(g, "g_idx", {fixed_dim(kK)}, true, ir::DType::i32));
       if (op == std::string("quantized_gather"))
         in.push_back(add_tensor(g, "ids", {fixed_dim(5)}, false, ir::DType::i32));

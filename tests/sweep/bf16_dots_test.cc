@@ -17,8 +17,9 @@ ops::Graph product(const ops::DimDesc& m, int64_t n, int64_t k) {
 TEST(Bf16Dots, ServeWhereTheCallerAllowsThem) {
   struct Size {
     int64_t n, k;
+    bool pairs;  // where the CPU has the instruction
   };
-  for (const Size size : {Size{64, 64}, Size{33, 130}, Size{31, 2}, Size{95, 63}, Size{1, 64}}) {
+  for (const Size size : {Size{64, 64, true}, {33, 130, true}, {31, 2, false}, {95, 63, false}, {1, 64, false}}) {
     for (const ops::DimDesc& m :
          {ops::fixed_dim(1), ops::fixed_dim(9), ops::fixed_dim(40), ops::symbol_dim("M", 1, 512, {{1, 1}, {13, 1}})}) {
       const auto graph = ops::finish(product(m, size.n, size.k));
@@ -33,8 +34,7 @@ TEST(Bf16Dots, ServeWhereTheCallerAllowsThem) {
           ASSERT_TRUE((*op)->stages().prepare(request).ok());
           const Stage& stage = (*op)->stages().of(0)[0]->stage;
           const search::Problem problem = (*op)->general_problem(0, true, request);
-          const bool pairs =
-              allows && size.n > 1 && size.k % 2 == 0 && size.k > 2 && level.context->target().has(ir::kCpu_avx512bf16);
+          const bool pairs = allows && size.pairs && level.context->target().has(ir::kCpu_avx512bf16);
           EXPECT_EQ((stage.schedule.numeric & ir::kBf16Dots) != 0, pairs) << search::to_text(stage.schedule);
           EXPECT_EQ(stage.portable, !test::generates(level.context->target())) << refusal(problem, level);
           const SymbolValues dims = m.fixed() ? SymbolValues{} : SymbolValues{{"M", 13}};
@@ -49,8 +49,12 @@ TEST(Bf16Dots, ServeWhereTheCallerAllowsThem) {
   }
 }
 
+// What is summed in pairs where those of the CPU pay: weights only with values of bf16.
+enum Pairs { kNone, kScores, kBoth };
+
 struct Prefill {
   int64_t heads, kept, queries, keys, depth, columns;
+  Pairs pairs;
   bool causal = true;
   int64_t window = 0;
   std::string symbols = {};  // S: queries and keys are one; S,T: each its own
@@ -88,23 +92,23 @@ std::vector<SymbolValues> sizes_of(const Prefill& c, bool all) {
 
 // Scores in pairs where the depth is even, weights and values of bf16 in pairs of keys, however many there are.
 TEST(Bf16Dots, ServeAttentionWhereTheCallerAllowsThem) {
-  std::vector<Prefill> cases = {{4, 2, 64, 64, 32, 32},
-                                {2, 2, 32, 32, 16, 33},
-                                {2, 1, 33, 33, 16, 16},
-                                {2, 1, 34, 34, 18, 20},
-                                {2, 2, 32, 41, 16, 16},
-                                {2, 1, 32, 96, 16, 16},
-                                {2, 2, 37, 64, 4, 5, false},
-                                {1, 1, 4, 4, 8, 8, false},
-                                {2, 1, 64, 64, 32, 16, true, 20},
-                                {2, 2, 31, 62, 15, 32, false},
-                                {2, 1, 37, 37, 16, 16, false},
-                                {2, 1, 37, 37, 16, 16, true, 5},
-                                {2, 1, 40, 40, 16, 16, true, 0, "S"},
-                                {2, 1, 64, 64, 16, 33, false, 0, "S"},
-                                {2, 2, 64, 64, 16, 16, true, 20, "S"},
-                                {2, 1, 40, 40, 16, 16, true, 0, "S,T"},
-                                {2, 1, 40, 40, 16, 16, false, 0, "S,T"}};
+  const std::vector<Prefill> cases = {{4, 2, 64, 64, 32, 32, kBoth},
+                                      {2, 2, 32, 32, 16, 33, kBoth},
+                                      {2, 1, 33, 33, 16, 16, kBoth},
+                                      {2, 1, 34, 34, 18, 20, kBoth},
+                                      {2, 2, 32, 41, 16, 16, kBoth},
+                                      {2, 1, 32, 96, 16, 16, kBoth},
+                                      {2, 2, 37, 64, 4, 5, kBoth, false},
+                                      {1, 1, 4, 4, 8, 8, kBoth, false},
+                                      {2, 1, 64, 64, 32, 16, kScores, true, 20},
+                                      {2, 2, 31, 62, 15, 32, kNone, false},
+                                      {2, 1, 37, 37, 16, 16, kBoth, false},
+                                      {2, 1, 37, 37, 16, 16, kScores, true, 5},
+                                      {2, 1, 40, 40, 16, 16, kBoth, true, 0, "S"},
+                                      {2, 1, 64, 64, 16, 33, kBoth, false, 0, "S"},
+                                      {2, 2, 64, 64, 16, 16, kScores, true, 20, "S"},
+                                      {2, 1, 40, 40, 16, 16, kScores, true, 0, "S,T"},
+                                      {2, 1, 40, 40, 16, 16, kBoth, false, 0, "S,T"}};
   for (const Prefill& c : cases) {
     for (const ir::DType values : {ir::DType::bf16, ir::DType::f32}) {
       const auto graph = ops::finish(attention(c, values));
@@ -121,10 +125,10 @@ TEST(Bf16Dots, ServeAttentionWhereTheCallerAllowsThem) {
           const Stage& stage = (*op)->stages().of(0)[0]->stage;
           const search::Problem problem = (*op)->general_problem(0, true, request);
           const ir::Target& t = level.context->target();
-          const bool scores = allows && c.depth % 2 == 0 && t.has(ir::kCpu_avx512bf16) && !search::slow_pairs(t);
+          const bool pay = allows && t.has(ir::kCpu_avx512bf16) && !search::slow_pairs(t);
+          const bool scores = pay && c.pairs != kNone;
           EXPECT_EQ((stage.schedule.numeric & ir::kBf16Dots) != 0, scores) << search::to_text(stage.schedule);
-          const bool weights =
-              scores && values == ir::DType::bf16 && c.window == 0 && (!c.causal || c.symbols != "S,T");
+          const bool weights = pay && c.pairs == kBoth && values == ir::DType::bf16;
           EXPECT_EQ(!search::redefining_moves(stage.schedule).empty(), weights) << search::to_text(stage.schedule);
           EXPECT_EQ(stage.portable, !test::generates(level.context->target())) << refusal(problem, level);
           for (const SymbolValues& dims : sizes_of(c, weights)) {

@@ -2,6 +2,7 @@
 // for many, and nobody is left to the portable executor.
 #include "ops/quant_formats.h"
 #include "runtime/compile/packed_places.h"
+#include "tests/common/quant_fields.h"
 #include "tests/sweep/sweep_case.h"
 
 namespace lathe::runtime {
@@ -13,22 +14,7 @@ ops::Graph product(const ops::QuantFormat& format, const ops::DimDesc& m, int64_
   ops::Graph g;
   std::vector<int> in = {ops::add_tensor(g, "a", {m, ops::fixed_dim(kDepth)})};
   const int64_t group = format.grouped ? kGroup : 0;
-  if (format.place == ops::FieldsIn::kBlocks) {
-    const int64_t bytes = kDepth / format.block * format.block_bytes;
-    in.push_back(ops::add_tensor(g, "w", {ops::fixed_dim(columns), ops::fixed_dim(bytes)}, true, ir::DType::u8));
-  } else {
-    std::vector<ops::TensorDesc> types(format.tensors());
-    std::vector<const ops::TensorDesc*> given;
-    for (size_t i = 0; i < types.size(); ++i) {
-      types[i].dtype = ir::given_type(format.meaning.buffers[i]);
-      given.push_back(&types[i]);
-    }
-    for (const ops::QuantField& f : ops::quant_fields({&format, ops::fixed_dim(columns), kDepth, group}, given)) {
-      std::vector<ops::DimDesc> dims;
-      for (const ir::Expr& d : ir::given_dims(f.buffer)) dims.push_back(ops::fixed_dim(d->ival));
-      in.push_back(ops::add_tensor(g, f.buffer.name, dims, true, ir::given_type(f.buffer)));
-    }
-  }
+  test::add_weight(g, in, format, columns, kDepth, group);
   g.outputs = {ops::add_node(g, "quantized_matmul", in, "y", {{"format", format.name}, {"group", group}})};
   return g;
 }

@@ -203,13 +203,15 @@ Result<Scheduled> decoded_tensor(const GeneralKernel& general, const TensorTile&
   LATHE_RETURN_IF_ERROR(form_of(general.kernel, rounded).status());
   return whole_or_split(general.kernel, tile.terms,
                         [&](const Kernel& kernel, const DecodedForm& form, const std::string& summed) {
-                          // What is staged of a field is a thread's own, or the field is read where it is used.
-                          std::set<std::string> loose;
-                          for (;;) {
-                            Writer writer(general, kernel, form, tile, rounded, summed, loose);
-                            Result<Scheduled> made = writer.run();
-                            if (!made.ok() || !add_loose(made->kernel, writer.staged(), loose)) return made;
-                          }
+                          std::set<std::string> known;
+                          return staged_where_own(
+                              [&](const std::set<std::string>& loose, StagedFields& staged) {
+                                Writer writer(general, kernel, form, tile, rounded, summed, loose);
+                                Result<Scheduled> made = writer.run();
+                                staged = writer.staged();
+                                return made;
+                              },
+                              known);
                         });
 }
 

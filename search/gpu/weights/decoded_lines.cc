@@ -277,13 +277,15 @@ Result<std::vector<DecodedLines>> decoded_lines_of(const GeneralKernel& general,
 Result<Scheduled> decoded_lines(const GeneralKernel& general, const DecodedLines& lines) {
   return whole_or_split(general.kernel, lines.terms,
                         [&](const Kernel& kernel, const DecodedForm& form, const std::string& summed) {
-                          // What is staged of a field is a thread's own, or the field is read where it is used.
-                          std::set<std::string> loose;
-                          for (;;) {
-                            Writer writer(general, kernel, form, lines, summed, loose);
-                            Result<Scheduled> made = writer.run();
-                            if (!made.ok() || !add_loose(made->kernel, writer.staged(), loose)) return made;
-                          }
+                          std::set<std::string> known;
+                          return staged_where_own(
+                              [&](const std::set<std::string>& loose, StagedFields& staged) {
+                                Writer writer(general, kernel, form, lines, summed, loose);
+                                Result<Scheduled> made = writer.run();
+                                staged = writer.staged();
+                                return made;
+                              },
+                              known);
                         });
 }
 

@@ -196,14 +196,20 @@ StagedFields DecodedMoves::fields(const std::vector<int64_t>& terms) const {
   return out;
 }
 
-bool add_loose(const Kernel& scheduled, const StagedFields& staged, std::set<std::string>& loose) {
-  const size_t before = loose.size();
-  for (const StagedField& f : staged) {
-    int64_t elements = 1;
-    for (const Expr& d : scheduled.find_buffer(f.name + "_r")->dims) elements *= is_const_int(d) ? d->ival : 0;
-    if (elements != f.size || !thread_share(scheduled, f.name + "_r").ok()) loose.insert(f.name);
+Result<Scheduled> staged_where_own(const WriteStaged& write, std::set<std::string>& loose) {
+  for (;;) {
+    StagedFields staged;
+    Result<Scheduled> made = write(loose, staged);
+    if (!made.ok()) return made;
+    const size_t before = loose.size();
+    for (const StagedField& f : staged) {
+      const std::string own = f.name + "_r";
+      int64_t elements = 1;
+      for (const Expr& d : made->kernel.find_buffer(own)->dims) elements *= is_const_int(d) ? d->ival : 0;
+      if (elements != f.size || !thread_share(made->kernel, own).ok()) loose.insert(f.name);
+    }
+    if (loose.size() == before) return made;
   }
-  return loose.size() != before;
 }
 
 }  // namespace lathe::search

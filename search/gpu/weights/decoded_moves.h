@@ -102,8 +102,9 @@ class DecodedMoves {
   StagedFields staged_;
 };
 
-// Adds the fields to `loose` whose registers would not be a thread's own, or would have more than is read; false: there
-// are none.
-bool add_loose(const ir::Kernel& scheduled, const StagedFields& staged, std::set<std::string>& loose);
+// What is staged of a field is a thread's own, and as much as is read; or the field is read where it is used. write:
+// gets the fields that are, and adds what it stages of others. loose: those known, and afterwards all.
+using WriteStaged = std::function<ir::Result<Scheduled>(const std::set<std::string>& loose, StagedFields& staged)>;
+ir::Result<Scheduled> staged_where_own(const WriteStaged& write, std::set<std::string>& loose);
 
 }  // namespace lathe::search

@@ -146,15 +146,17 @@ double cycles_of(const DecodedTile& t, const ProductShape& s, const GpuTarget& g
 }  // namespace
 
 Result<Scheduled> decoded_schedule(const GeneralKernel& general, const DecodedTile& tile) {
-  const auto write = [&](int64_t vector, std::set<std::string>& loose) {
+  const auto write = [&](int64_t vector, std::set<std::string>& known) {
     return whole_or_split(general.kernel, tile.terms,
                           [&](const Kernel& kernel, const DecodedForm& form, const std::string& summed) {
-                            // What is staged of a field is a thread's own, or the field is read where it is used.
-                            for (;;) {
-                              Writer writer(general, kernel, form, summed, vector, loose);
-                              Result<Scheduled> made = writer.tiles(tile);
-                              if (!made.ok() || !add_loose(made->kernel, writer.staged(), loose)) return made;
-                            }
+                            return staged_where_own(
+                                [&](const std::set<std::string>& loose, StagedFields& staged) {
+                                  Writer writer(general, kernel, form, summed, vector, loose);
+                                  Result<Scheduled> made = writer.tiles(tile);
+                                  staged = writer.staged();
+                                  return made;
+                                },
+                                known);
                           });
   };
   // Bytes of words have bits of fewer neighbours: no more of these are one run of a field.

@@ -5,33 +5,9 @@
 
 #include "ops/lower.h"
 #include "ops/quant_formats.h"
+#include "tests/common/quant_fields.h"
 
 namespace lathe::test {
-
-// The weight's operands behind a, as constants; `number` weights that integers choose, 0: one.
-inline void add_weight(ops::Graph& g, std::vector<int>& in, const ops::QuantFormat& f, int64_t n, int64_t k,
-                       int64_t group, int64_t number) {
-  const auto several = [&](std::vector<ops::DimDesc> dims) {
-    if (number > 0) dims.insert(dims.begin(), ops::fixed_dim(number));
-    return dims;
-  };
-  if (f.place == ops::FieldsIn::kBlocks) {
-    const int64_t bytes = k / f.block * f.block_bytes;
-    in.push_back(ops::add_tensor(g, "w", several({ops::fixed_dim(n), ops::fixed_dim(bytes)}), true, ir::DType::u8));
-    return;
-  }
-  std::vector<ops::TensorDesc> types(f.tensors());
-  std::vector<const ops::TensorDesc*> given;
-  for (size_t i = 0; i < types.size(); ++i) {
-    types[i].dtype = ir::given_type(f.meaning.buffers[i]);
-    given.push_back(&types[i]);
-  }
-  for (const ops::QuantField& q : ops::quant_fields({&f, ops::fixed_dim(n), k, group, false}, given)) {
-    std::vector<ops::DimDesc> dims;
-    for (const ir::Expr& d : ir::given_dims(q.buffer)) dims.push_back(ops::fixed_dim(d->ival));
-    in.push_back(ops::add_tensor(g, q.buffer.name, several(dims), true, ir::given_type(q.buffer)));
-  }
-}
 
 inline ir::Kernel lowered(ops::Graph& g) { return ops::lower(ops::finish(g).value()).value().kernels[0].kernel; }
 
@@ -42,7 +18,7 @@ inline ir::Kernel quantised_product(const std::string& format, int64_t n, int64_
   const ops::QuantFormat& f = *ops::find_quant_format(format);
   if (!f.grouped) group = 0;
   std::vector<int> in = {ops::add_tensor(g, "a", {ops::symbol_dim("M", 0, 5000), ops::fixed_dim(k)}, false, type)};
-  add_weight(g, in, f, n, k, group, 0);
+  add_weight(g, in, f, n, k, group);
   g.outputs = {ops::add_node(g, "quantized_matmul", in, "y", {{"format", format}, {"group", group}})};
   return lowered(g);
 }

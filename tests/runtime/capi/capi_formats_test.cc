@@ -9,6 +9,7 @@
 
 #include "ops/quant_formats.h"
 #include "tests/common/c_client.h"
+#include "tests/common/quant_fields.h"
 #include "tests/ops/quant_reference.h"
 
 namespace lathe::test {
@@ -60,13 +61,7 @@ struct Weight {
       }
       return;
     }
-    std::vector<ops::TensorDesc> types(f.tensors());
-    std::vector<const ops::TensorDesc*> given;
-    for (size_t i = 0; i < types.size(); ++i) {
-      types[i].dtype = ir::given_type(f.meaning.buffers[i]);
-      given.push_back(&types[i]);
-    }
-    for (const ops::QuantField& field : ops::quant_fields({&f, ops::fixed_dim(n), k, group, false}, given)) {
+    for (const ops::QuantField& field : test::given_fields(f, n, k, group)) {
       Held h{field.buffer.name, code_of(ir::given_type(field.buffer)), {}, {}};
       int64_t count = 1;
       for (const ir::Expr& d : ir::given_dims(field.buffer)) h.dims.push_back(d->ival), count *= d->ival;
