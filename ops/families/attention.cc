@@ -143,6 +143,7 @@ ir::Status AttentionWriter::declare() {
   const Expr end = form_.causal ? ir::iter("i") + count_ - extents_.back() + Expr(1) : count_;
   first_ = window_ > 0 ? ir::simplify(ir::max(Expr(0), end - Expr(window_))) : Expr(0);
   seen_ = ir::simplify(end - first_);
+  if (ir::is_const_int(room_, 0)) first_ = seen_ = Expr(0);
   return {};
 }
 

@@ -17,10 +17,11 @@ namespace {
 // Moves after which a cell's last load still comes before its store. They keep what flows from one statement to the
 // next, and every load flows into the store of its cell (feeds()): nothing they reorder passes it. Not among them: what
 // loads or stores anew.
-constexpr std::array<std::string_view, 17> kOrderKeeping = {
-    "tile_scope",    "vectorize_scope", "unroll_scope",     "parallelize",      "move_to_register", "parallelize_grid",
-    "move_to_stack", "split_scope",     "swap_scopes",      "join_scopes",      "swap_ops",         "parallelize_block",
-    "pipeline",      "rotate_scope",    "inline_temporary", "online_reduction", "stream_stores"};
+constexpr std::array<std::string_view, 19> kOrderKeeping = {
+    "tile_scope",       "vectorize_scope",   "unroll_scope",    "parallelize",  "move_to_register",
+    "parallelize_grid", "move_to_stack",     "split_scope",     "swap_scopes",  "join_scopes",
+    "swap_ops",         "parallelize_block", "pipeline",        "rotate_scope", "inline_temporary",
+    "online_reduction", "stream_stores",     "split_reduction", "prefetch"};
 
 bool keeps_order(const search::Move& m) {
   if (std::find(kOrderKeeping.begin(), kOrderKeeping.end(), m.name) == kOrderKeeping.end()) return false;
@@ -71,9 +72,10 @@ struct Visit {
       });
     }
   }
+  // An input that may be the result has its sizes: a dimension of 1 has one place, however it is named.
   bool same_cell(const std::vector<ir::Expr>& index, const std::string& col) const {
     for (size_t d = 0; d < index.size(); ++d) {
-      if (ir::equal(index[d], stored[d])) continue;
+      if (ir::is_const_int(out->dims[d], 1) || ir::equal(index[d], stored[d])) continue;
       if (col.empty() || stored_col.empty()) return false;
       if (!ir::equal(index[d], ir::iter(col)) || !ir::equal(stored[d], ir::iter(stored_col))) return false;
     }

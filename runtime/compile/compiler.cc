@@ -66,12 +66,21 @@ Result<Packing> make_packing(const ir::Kernel& kernel, const ir::Target& target,
   search::Problem problem;
   problem.threads = 2;  // shared out where run_pack() has an arena
   problem.kernel = kernel;
-  const search::Scheduled copy = search::default_scheduled(problem, target);
-  LATHE_RETURN_IF_ERROR(search::check_safe(kernel, copy.kernel));
-  LATHE_ASSIGN(ir::CutKernel cut, search::cut(copy.kernel));
-  Packing out;
-  out.nest = std::make_shared<CpuNest>(std::move(cut));
-  LATHE_ASSIGN(out.leaves, make_leaves(*out.nest, target, cache, policy, why));
+  const auto made_by = [&](const search::Scheduled& copy) -> Result<Packing> {
+    LATHE_RETURN_IF_ERROR(search::check_safe(kernel, copy.kernel));
+    LATHE_ASSIGN(ir::CutKernel cut, search::cut(copy.kernel));
+    Packing out;
+    out.nest = std::make_shared<CpuNest>(std::move(cut));
+    LATHE_ASSIGN(out.leaves, make_leaves(*out.nest, target, cache, policy, why));
+    return out;
+  };
+  Result<Packing> out = made_by(search::default_scheduled(problem, target));
+  if (out.status().code() != ir::Code::kUNSUPPORTED) return out;
+  // Vectors that have no leaf form: the loops as they are.
+  for (const search::Scheduled& simpler : search::simpler_schedules(problem, target)) {
+    Result<Packing> other = made_by(simpler);
+    if (other.ok()) return other;
+  }
   return out;
 }
 

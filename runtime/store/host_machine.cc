@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <filesystem>
 #include <fstream>
 
 #include "jit/host/host_cpu.h"
@@ -21,8 +20,8 @@ std::string read_line(const std::string& path) {
   return line;
 }
 
-// CPUs in a list such as "0-3,8,10-11"; at least 1.
-int64_t count_cpus(const std::string& list) {
+// Numbers in a list such as "0-3,8,10-11"; at least 1.
+int64_t count_listed(const std::string& list) {
   int64_t n = 0;
   for (size_t at = 0; at < list.size();) {
     const size_t end = std::min(list.find(',', at), list.size());
@@ -32,16 +31,6 @@ int64_t count_cpus(const std::string& list) {
     const long hi = dash == std::string::npos ? lo : std::strtol(item.c_str() + dash + 1, nullptr, 10);
     n += std::max(0L, hi - lo + 1);
     at = end + 1;
-  }
-  return std::max<int64_t>(n, 1);
-}
-
-int64_t count_numa_nodes() {
-  std::error_code error;
-  int64_t n = 0;
-  for (const auto& e : std::filesystem::directory_iterator("/sys/devices/system/node", error)) {
-    const std::string name = e.path().filename();
-    n += name.size() > 4 && name.compare(0, 4, "node") == 0 && name[4] >= '0' && name[4] <= '9';
   }
   return std::max<int64_t>(n, 1);
 }
@@ -67,9 +56,9 @@ MachineFields machine_fields(const ir::Target& target) {
   f.l2_bytes = target.l2_bytes;
   f.l3_bytes = target.l3_bytes;
   const std::string cpu0 = "/sys/devices/system/cpu/cpu0/";
-  f.l3_sharing = count_cpus(read_line(cpu0 + "cache/index3/shared_cpu_list"));
-  f.smt = count_cpus(read_line(cpu0 + "topology/thread_siblings_list"));
-  f.numa_nodes = count_numa_nodes();
+  f.l3_sharing = count_listed(read_line(cpu0 + "cache/index3/shared_cpu_list"));
+  f.smt = count_listed(read_line(cpu0 + "topology/thread_siblings_list"));
+  f.numa_nodes = count_listed(read_line("/sys/devices/system/node/online"));
   return f;
 }
 

@@ -77,7 +77,8 @@ class Generaliser {
   GeneralKernel run() {
     Kernel& k = out_.kernel;
     for (Buffer& b : k.buffers) {
-      for (size_t d = 0; d < b.dims.size(); ++d) dims_[b.name].push_back(sizes_.add(b.dims[d]));
+      std::vector<int>& dims = dims_[b.name];  // of a scalar there are none
+      for (const Expr& d : b.dims) dims.push_back(sizes_.add(d));
     }
     walk(k.body);
     for (const auto& [ids, n] : chosen_)

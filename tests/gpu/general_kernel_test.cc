@@ -32,6 +32,13 @@ TEST(GeneralKernel, ScopesAndTheirDimensionsShareASymbol) {
             "  for i < D0:\n    for j < D0:\n      d[i, j] = s[j, i] + s[i, j]\n");
 }
 
+TEST(GeneralKernel, ScalarsStayAsTheyAre) {
+  EXPECT_EQ(general("kernel add(x: f32[] in, b: f32[8] in, y: f32[8] out)\n"
+                    "  for i < 8:\n    y[i] = x[] + b[i]\n"),
+            "kernel add(x: f32[] in, b: f32[D0] in, y: f32[D0] out) where D0 in 1..1099511627776\n"
+            "  for i < D0:\n    y[i] = x[] + b[i]\n");
+}
+
 // A sum may have no terms; what is around everything has iterations.
 TEST(GeneralKernel, Products) {
   EXPECT_EQ(general("kernel p(a: f32[M, 8] in, b: f32[16, 8] const, y: f32[M, 16] out) where M in 0..100\n"

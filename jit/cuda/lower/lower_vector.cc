@@ -42,6 +42,23 @@ Status DeviceLowering::clear_registers(const Stmt& s, int64_t lanes, List& to) {
   return {};
 }
 
+// Elements of 2 bytes that are moved as they are go all at once where they lie together.
+Result<bool> DeviceLowering::halves_lie_together(const Stmt& s, int64_t lanes) {
+  bool together = true;
+  for (const Stmt& a : s.body) {
+    if (!moves_halves(a)) continue;
+    const Expr& source = ir::unfilled(a.value);
+    std::vector<DevicePlace> places;
+    List unused;
+    LATHE_RETURN_IF_ERROR(at_once(s, static_cast<int>(lanes), places, [&] {
+      LATHE_ASSIGN(const DeviceStmt load, access(source->name, source->args, unused));
+      together &= load.lanes == 1 || ir::is_const_int(load.step, 1);
+      return Status();
+    }));
+  }
+  return together;
+}
+
 // Statements of a @vector scope, all lanes at once where that is possible.
 Status DeviceLowering::vector(const Stmt& s, int64_t threads, List& to) {
   const int64_t lanes = ir::interval(s.extent, ranges_).hi;
@@ -53,7 +70,11 @@ Status DeviceLowering::vector(const Stmt& s, int64_t threads, List& to) {
   List single;
   if (moves && lanes > 1) LATHE_RETURN_IF_ERROR(clear_registers(s, lanes, single));
   LATHE_RETURN_IF_ERROR(loop(s, threads, single));
-  if (lanes == 1 || !alike) {
+  bool together = true;
+  if (lanes > 1 && alike) {
+    LATHE_ASSIGN(together, halves_lie_together(s, lanes));
+  }
+  if (lanes == 1 || !alike || !together) {
     std::move(single.begin(), single.end(), std::back_inserter(to));
     return {};
   }

@@ -45,6 +45,7 @@ class DeviceLowering {
   ir::Status block(const ir::Stmt& s, int64_t threads, List& to);
   ir::Status vector(const ir::Stmt& s, int64_t threads, List& to);
   ir::Status clear_registers(const ir::Stmt& s, int64_t lanes, List& to);
+  ir::Result<bool> halves_lie_together(const ir::Stmt& s, int64_t lanes);
   struct FilledLanes {
     std::vector<ir::Stmt> values;  // the statement where all lanes are inside; empty: nothing is filled
     ir::Expr all, none;            // null: always; never

@@ -102,6 +102,24 @@ TEST(DeviceCopies, RopeOfNarrowTypes) {
   }
 }
 
+// Halves that are no vector, and shorter than one.
+TEST(DeviceCopies, RopeOfFewAngles) {
+  const auto ctx = gpu_context();
+  for (const uint32_t type : {LATHE_DTYPE_F32, LATHE_DTYPE_F16}) {
+    for (const int64_t half : {1, 3, 5, 7}) {
+      const lathe_dim t = range("T", 0, 100);
+      const auto graph = single_graph(
+          ctx.get(), "rope", {{{t, fixed(2), fixed(2 * half + 2)}, type}, {{t, fixed(half)}}, {{t, fixed(half)}}}, {});
+      const auto kernel = served_on_device(ctx.get(), graph.get());
+      ASSERT_NE(kernel, nullptr);
+      for (const int64_t tokens : {1, 33})
+        expect_as_on_cpu(ctx.get(), graph.get(), kernel.get(),
+                         {{{tokens, 2, 2 * half + 2}, type}, {{tokens, half}}, {{tokens, half}}},
+                         {{tokens, 2, 2 * half + 2}, type}, 0, 0x1p-8f);
+    }
+  }
+}
+
 TEST(DeviceCopies, RopeAtPositions) {
   const auto ctx = gpu_context();
   for (const uint32_t type : {LATHE_DTYPE_I32, LATHE_DTYPE_I64}) {

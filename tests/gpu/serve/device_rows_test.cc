@@ -163,6 +163,37 @@ TEST_F(DeviceRows, LengthsInRegisters) {
   }
 }
 
+// Elements of 2 bytes of which no two neighbours lie together.
+TEST_F(DeviceRows, NarrowRowsOfATurnedMatrix) {
+  const auto ctx = gpu_context();
+  constexpr int64_t kRows = 5, kColumns = 40;
+  const std::vector<lathe_dim> dims = {fixed(kRows), fixed(kColumns)};
+  int64_t strides[] = {1, kRows};
+  for (const uint32_t dtype : {LATHE_DTYPE_F16, LATHE_DTYPE_BF16}) {
+    lathe_tensor_desc input = desc("x", dims, 0, dtype);
+    input.strides = strides;
+    lathe_graph* made = nullptr;
+    lathe_error e;
+    ASSERT_EQ(lathe_graph_single(ctx.get(), "softmax", &input, 1, nullptr, 0, &made, &e), LATHE_STATUS_OK);
+    const auto kernel = served_on_device(ctx.get(), Owned<lathe_graph>(made).get());
+    ASSERT_NE(kernel, nullptr);
+    const ArgOf arg = {{kRows, kColumns}, dtype};
+    TensorOf x(arg, true), y(arg, true);
+    x.fill(arg, 3);
+    x.tensor.strides = strides;
+    const std::vector<lathe_arg> args = {x.arg(), y.arg()};
+    const lathe_exec exec = on_stream();
+    ASSERT_EQ(lathe_execute(kernel.get(), args.data(), args.size(), &exec, &e), LATHE_STATUS_OK) << e.message;
+    for (int64_t r = 0; r < kRows; ++r) {
+      Row row;
+      for (int64_t c = 0; c < kColumns; ++c) row.push_back(static_cast<double>(x.value(c * kRows + r)));
+      const Row want = softmax(row, {}, {});
+      for (int64_t c = 0; c < kColumns; ++c)
+        ASSERT_NEAR(y.value(r * kColumns + c), want[c], 5e-3 * want[c]) << r << ", " << c;
+    }
+  }
+}
+
 // Each input is read once and the result written once, by accesses of 16 bytes.
 TEST_F(DeviceRows, OneReadOneWrite) {
   const auto ctx = gpu_context();

@@ -107,6 +107,15 @@ TEST_F(DeviceServe, RowsAndBroadcasts) {
   EXPECT_LE(counter(ctx.get(), "compiled_nvrtc"), 5u);
 }
 
+TEST_F(DeviceServe, AScalarAndARow) {
+  const auto ctx = gpu_context();
+  const auto graph = graph_of(ctx.get(), {{}, {range("N", 0, 4096)}}, {{"add", {0, 1}}});
+  Owned<lathe_kernel> kernel;
+  lathe_error e;
+  ASSERT_EQ(resolve_on(ctx.get(), graph.get(), LATHE_WAIT_TUNED, kernel, nullptr, &e), LATHE_STATUS_OK) << e.message;
+  for (const int64_t n : {0, 1, 8, 97, 1000}) expect_as_cpu(ctx.get(), graph.get(), kernel.get(), {{}, {n}}, {n}, 0);
+}
+
 // A result that another launch reads.
 TEST_F(DeviceServe, LaunchesFollowEachOther) {
   const auto ctx = gpu_context();

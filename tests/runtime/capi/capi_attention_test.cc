@@ -227,6 +227,29 @@ TEST(CapiAttention, WhatAQueryDoesNotSee) {
   }
 }
 
+// Any number of queries of no keys at all.
+TEST(CapiAttention, WithoutKeys) {
+  const std::vector<lathe_dim> q = {fixed(2), range("S", 0, 200), fixed(4)}, k = {fixed(1), fixed(0), fixed(4)};
+  const lathe_tensor_desc inputs[] = {desc("q", q), desc("k", k), desc("v", k)};
+  std::vector<lathe_attr> attrs = {attr("causal", LATHE_ATTR_BOOL), attr("window", LATHE_ATTR_INT)};
+  attrs[0].i = 1;
+  attrs[1].i = 3;
+  for (const char* level : kLevels) {
+    SCOPED_TRACE(level);
+    const auto ctx = make_context(level);
+    for (const size_t count : {size_t{1}, size_t{2}}) {
+      lathe_graph* made = nullptr;
+      lathe_error e;
+      ASSERT_EQ(lathe_graph_single(ctx.get(), "attention", inputs, 3, attrs.data(), count, &made, &e), LATHE_STATUS_OK);
+      const Owned<lathe_kernel> kernel = resolve(ctx.get(), Owned<lathe_graph>(made).get());
+      Floats rows({2, 7, 4}, 1), none({1, 0, 4}), y({2, 7, 4}, NAN);
+      const std::vector<lathe_arg> args = {rows.arg(), none.arg(), none.arg(), y.arg()};
+      ASSERT_EQ(execute(kernel.get(), args, &e), LATHE_STATUS_OK) << e.message;
+      EXPECT_EQ(y.data, std::vector<float>(y.data.size(), 0));
+    }
+  }
+}
+
 // Caches with room for more keys: what lies beyond a length is not read, and lengths are checked before anything else.
 TEST(CapiAttention, Lengths) {
   for (const bool symbols : {false, true}) {

@@ -1,5 +1,7 @@
 // The C ABI from graph to numbers: resolve, prepack, execute, pin; what is defined at the edges (empty, K = 0, NaN);
 // threads.
+#include <fmt/format.h>
+
 #include <cmath>
 #include <limits>
 #include <thread>
@@ -163,6 +165,26 @@ TEST(CapiCall, InPlaceWhereEveryCellIsReadBeforeItIsWritten) {
       run(kernel.get(), {x.arg(), y.arg()});
       run(kernel.get(), {x.arg(), x.arg()});
       EXPECT_EQ(x.data, y.data) << n;
+    }
+  }
+}
+
+// A dimension of 1 has one place, and sums of a long row in parts read all of it before the result is written.
+TEST(CapiCall, InPlaceWhereThereIsOneRowAndWhereRowsAreLong) {
+  const auto ctx = make_context();
+  for (const char* op : {"silu", "softmax", "layernorm", "rmsnorm", "cumsum"}) {
+    for (const int64_t n : {1, 15, 3000}) {
+      for (const bool symbols : {false, true}) {
+        SCOPED_TRACE(fmt::format("{} {} {}", op, n, symbols));
+        const lathe_dim row = symbols ? range("N", 1, 200'000) : fixed(n);
+        const auto graph = unary_graph(ctx.get(), op, {symbols ? range("M", 1, 9) : fixed(1), row});
+        const auto kernel = resolve(ctx.get(), graph.get());
+        Floats x({1, n}), y({1, n}, NAN);
+        x.numbers(static_cast<int>(n));
+        run(kernel.get(), {x.arg(), y.arg()});
+        run(kernel.get(), {x.arg(), x.arg()});
+        EXPECT_EQ(x.data, y.data);
+      }
     }
   }
 }

@@ -206,6 +206,27 @@ std::vector<double> expected(const Weight& w, const Floats& a) {
   return out;
 }
 
+// Scales and zero points of one element each.
+TEST(CapiFormats, OneOutputOfOneGroup) {
+  for (const char* name : {"nbits_4", "nbits_4_zeros", "nbits_4_float_zeros", "nbits_8", "nbits_8_zeros",
+                           "nbits_8_float_zeros", "int8_channel", "int8_group"}) {
+    const Weight w(*ops::find_quant_format(name), 1, 33, 128, 7);
+    Floats a({7, w.k});
+    normal(a, 3);
+    const std::vector<double> want = expected(w, a);
+    for (const char* level : kLevels) {
+      const auto ctx = make_context(level);
+      for (const uint32_t allowed : {0u, kBytes}) {
+        SCOPED_TRACE(fmt::format("{} {} {}", name, level, allowed));
+        lathe_error e;
+        const std::vector<float> y = product(ctx.get(), w, a, true, allowed, &e);
+        ASSERT_EQ(y.size(), want.size()) << e.message;
+        for (size_t i = 0; i < y.size(); ++i) EXPECT_NEAR(y[i], want[i], allowed == 0 ? 1e-3 : 1) << i;
+      }
+    }
+  }
+}
+
 // Inputs in an order of their own: as a permutation, and in groups of unequal sizes.
 TEST(CapiFormats, GroupsOfInputsInAnyOrder) {
   int formats = 0;
