@@ -69,8 +69,22 @@ Expr AffineForm::coeff(const std::string& iter) const {
 std::optional<AffineForm> affine_form(const Expr& e) {
   if (!e || e->type != DType::i64) return std::nullopt;
   const Ranges none;
-  const Poly p = Canon(none, false).poly(e);
+  Poly p = Canon(none, false).poly(e);
   if (p.overflow) return std::nullopt;
+  if (std::all_of(p.terms.begin(), p.terms.end(), [](const Term& t) { return t.atoms.size() <= 1; })) {
+    AffineForm form;
+    Poly rest;
+    for (Term& t : p.terms) {
+      if (!t.atoms.empty() && t.atoms[0]->op == Op::k_iter) {
+        form.terms.emplace_back(t.atoms[0]->name, Expr(t.coef));
+        continue;
+      }
+      if (!t.atoms.empty() && has_iterator(t.atoms[0])) return std::nullopt;
+      rest.terms.push_back(std::move(t));
+    }
+    form.rest = to_expr(rest);
+    return form;
+  }
   std::vector<std::pair<std::string, Poly>> terms;
   Poly rest;
   for (const Term& t : p.terms) {

@@ -3,6 +3,7 @@
 #include <numeric>
 
 #include "ir/analysis/canon.h"
+#include "ir/analysis/simplify_memo.h"
 
 namespace lathe::ir {
 
@@ -120,20 +121,34 @@ void Ranges::enter(const std::string& iter, const Expr& extent) {
   entries_.erase(std::remove_if(entries_.begin(), entries_.end(), [&](const Entry& e) { return e.name == iter; }),
                  entries_.end());
   entries_.reserve(kUsualNames);
-  const int64_t most = interval(extent, *this).hi;
-  Entry entry{iter, {0, infinite(most) ? most : std::max<int64_t>(most - 1, 0)}, 1, extent, {}};
+  Entry entry{iter, {}, 1, extent, {}};
   if (is_const_int(extent)) {
     const int64_t last = extent->ival - 1;
+    entry.range = {0, infinite(extent->ival) ? extent->ival : std::max<int64_t>(last, 0)};
     entry.at.value = {last, 0, last, last};
     entry.at.known.fill(last >= 0);
     entries_.push_back(std::move(entry));
     return;
   }
+  SimplifyMemo* const memo = SimplifyMemo::current();
+  uint64_t outer = 0;
+  if (memo != nullptr) {
+    for (const Entry& e : entries_) outer = memo->id_of(outer, e.name, e.extent, e.range, e.multiple, e.at);
+    if (const SimplifyMemo::Place* known = memo->scope(outer, iter, extent)) {
+      entry.range = known->range;
+      entry.at = known->at;
+      entries_.push_back(std::move(entry));
+      return;
+    }
+  }
+  const int64_t most = interval(extent, *this).hi;
+  entry.range = {0, infinite(most) ? most : std::max<int64_t>(most - 1, 0)};
   const Points trips = evaluate_at(extent, *this);
   for (size_t i = 0; i < Points::kCount; ++i) {  // the first iteration at one point, else the last
     entry.at.known[i] = trips.known[i] && trips.value[i] >= 1;
     entry.at.value[i] = i == 1 ? 0 : trips.value[i] - 1;
   }
+  if (memo != nullptr) (void)memo->id_of(outer, iter, extent, entry.range, 1, entry.at);
   entries_.push_back(std::move(entry));
 }
 

@@ -119,6 +119,12 @@ int64_t Poly::constant_part() const { return !terms.empty() && terms.back().atom
 
 Poly add(Poly a, Poly b, int64_t scale) {
   if (b.terms.empty() && !b.overflow) return a;
+  if (b.terms.size() == 1 && b.terms[0].atoms.empty()) {
+    int64_t constant = 0;
+    a.overflow |=
+        b.overflow || __builtin_mul_overflow(b.terms[0].coef, scale, &constant) || !add_term(a, Expr(), constant);
+    return a;
+  }
   Poly out;
   out.overflow = a.overflow || b.overflow;
   out.terms.reserve(a.terms.size() + b.terms.size());
@@ -143,6 +149,32 @@ Poly add(Poly a, Poly b, int64_t scale) {
     if (order >= 0) ++j;
   }
   return out;
+}
+
+bool add_term(Poly& p, const Expr& atom, int64_t coef) {
+  if (coef == 0) return true;
+  // Of a term and the one to be added, as compare_atoms() says.
+  const auto order = [&](const Atoms& a) {
+    if (a.empty() || !atom) return a.empty() && !atom ? 0 : (a.empty() ? 1 : -1);
+    const int c = compare(a[0], atom);
+    return c != 0 || a.size() == 1 ? c : 1;
+  };
+  size_t at = p.terms.size();
+  for (; at > 0; --at) {
+    const int c = order(p.terms[at - 1].atoms);
+    if (c < 0) break;
+    if (c > 0) continue;
+    Term& same = p.terms[at - 1];
+    if (__builtin_add_overflow(same.coef, coef, &same.coef)) return false;
+    if (same.coef == 0) p.terms.erase(&same);
+    return true;
+  }
+  Term added;
+  added.coef = coef;
+  if (atom) added.atoms.push_back(atom);
+  p.terms.push_back(std::move(added));
+  std::rotate(p.terms.begin() + at, p.terms.end() - 1, p.terms.end());
+  return true;
 }
 
 Poly scaled(Poly a, int64_t by) {

@@ -63,6 +63,11 @@ bool canonical_sum(const Expr& e, const Ranges& ranges) {
   return first != nullptr && (after == nullptr || *first < *after);
 }
 
+// What a pass makes of these is what a further one would make of it. A remainder may meet its quotient in it.
+bool is_settled(const Expr& e) {
+  return is_affine_op(e) && e->op != Op::k_mod && std::all_of(e->args.begin(), e->args.end(), is_settled);
+}
+
 // The operands of nested min (max) nodes, leaves only.
 void flatten(Op op, const Expr& e, std::vector<Expr>& out) {
   if (e->op == op && e->type == DType::i64) {
@@ -82,19 +87,42 @@ std::optional<int64_t> only_value(const std::string& name, const Ranges& ranges)
   return loads ? std::nullopt : std::optional(range->lo);
 }
 
+bool Canon::add_plain(const Expr& e, int64_t scale, Poly& p) const {
+  if (e->type != DType::i64) return false;
+  const auto by = [&](const Expr& factor, const Expr& of) {
+    int64_t product = 0;
+    return !__builtin_mul_overflow(scale, factor->ival, &product) && add_plain(of, product, p);
+  };
+  int64_t constant = 0;
+  switch (e->op) {
+    case Op::k_const_int:
+      return !__builtin_mul_overflow(scale, e->ival, &constant) && add_term(p, Expr(), constant);
+    case Op::k_iter:
+    case Op::k_symbol:
+      if (const auto value = only_value(e->name, ranges_))
+        return !__builtin_mul_overflow(scale, *value, &constant) && add_term(p, Expr(), constant);
+      return add_term(p, e, scale);
+    case Op::k_add:
+      return add_plain(e->args[0], scale, p) && add_plain(e->args[1], scale, p);
+    case Op::k_sub:
+      return scale != INT64_MIN && add_plain(e->args[0], scale, p) && add_plain(e->args[1], -scale, p);
+    case Op::k_neg:
+      return scale != INT64_MIN && add_plain(e->args[0], -scale, p);
+    case Op::k_mul:
+      if (is_const_int(e->args[0])) return by(e->args[0], e->args[1]);
+      return is_const_int(e->args[1]) && by(e->args[1], e->args[0]);
+    default:
+      return false;
+  }
+}
+
 Poly Canon::poly(const Expr& e) const {
   if (!is_affine_op(e)) {
     const Expr c = expr(e);
     return is_affine_op(c) ? poly(c) : Poly::atom(c);
   }
+  if (Poly plain; add_plain(e, 1, plain)) return plain;
   switch (e->op) {
-    case Op::k_const_int:
-      return Poly::constant(e->ival);
-    case Op::k_iter:
-    case Op::k_symbol: {
-      const auto value = only_value(e->name, ranges_);
-      return value ? Poly::constant(*value) : Poly::atom(e);
-    }
     case Op::k_add:
       return recombined(add(poly(e->args[0]), poly(e->args[1])));
     case Op::k_sub:
@@ -263,18 +291,18 @@ Expr simplify(const Expr& e, const Ranges& ranges) {
     return value ? Expr(*value) : e;
   }
   if (canonical_sum(e, ranges)) return e;
+  const Canon canon(ranges, true);
+  if (Poly plain; canon.add_plain(e, 1, plain)) return is_expr_of(plain, e) ? e : to_expr(plain);
   SimplifyMemo* memo = SimplifyMemo::current();
   if (memo != nullptr && memo->knows(e, ranges)) return e;
-  const Canon canon(ranges, true);
   Expr current = e;
   for (int pass = 0; pass < kMaxPasses; ++pass) {
     Expr next = canon.expr(current);
-    if (next.get() == current.get() || equal(next, current)) {
-      if (memo != nullptr) memo->learn(current, ranges);
-      return current;
-    }
-    if (canonical_sum(next, ranges)) return next;
-    current = std::move(next);
+    const bool stays = next.get() == current.get() || equal(next, current);
+    if (!stays) current = std::move(next);
+    if (!stays && !is_settled(current)) continue;
+    if (memo != nullptr && !canonical_sum(current, ranges)) memo->learn(current, ranges);
+    break;
   }
   return current;
 }
@@ -335,6 +363,37 @@ void SimplifyMemo::learn(const Expr& e, const Ranges& ranges) {
   c.facts.clear();
   collect(e, ranges, c.facts);
   std::stable_sort(c.facts.begin(), c.facts.end(), [](const Fact& a, const Fact& b) { return a.depth < b.depth; });
+}
+
+size_t SimplifyMemo::slot_of(uint64_t outer, const std::string& name) {
+  size_t number = outer;
+  for (const char c : name) number = number * 31 + static_cast<unsigned char>(c);
+  return number % kSlots;
+}
+
+const SimplifyMemo::Place* SimplifyMemo::place_at(size_t slot, uint64_t outer, const std::string& name,
+                                                  const Expr& extent) const {
+  if (slots_[slot] == 0) return nullptr;
+  const Place& p = places_[slots_[slot] - 1u];
+  return p.outer == outer && p.name == name && equal(p.extent, extent) ? &p : nullptr;
+}
+
+const SimplifyMemo::Place* SimplifyMemo::scope(uint64_t outer, const std::string& name, const Expr& extent) const {
+  return place_at(slot_of(outer, name), outer, name, extent);
+}
+
+uint64_t SimplifyMemo::id_of(uint64_t outer, const std::string& name, const Expr& extent, const Interval& range,
+                             int64_t multiple, const Points& at) {
+  const size_t slot = slot_of(outer, name);
+  const Place* known = place_at(slot, outer, name, extent);
+  const bool alike =
+      known != nullptr && known->range.lo == range.lo && known->range.hi == range.hi && known->multiple == multiple;
+  if (alike) return known->id;
+  if (next_place_ == places_.size()) places_.emplace_back();
+  places_[next_place_] = {outer, name, extent, range, multiple, at, ++last_id_};
+  slots_[slot] = static_cast<uint8_t>(next_place_ + 1);
+  next_place_ = (next_place_ + 1) % kPlaces;
+  return last_id_;
 }
 
 }  // namespace lathe::ir

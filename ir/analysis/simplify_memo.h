@@ -1,5 +1,6 @@
-// Expressions that simplify() found in canonical form, so that it need not prove that again. The moves of a Schedule
-// meet the same extents one after the other: most of what they ask is known. No result depends on it.
+// What the analyses found out, so that they need not find it out again: expressions that simplify() found in canonical
+// form, and what is known of an iterator in its scope. The moves of a Schedule meet the same
+// scopes and extents one after the other: most of what they ask is known. No result depends on it.
 #pragma once
 #include <array>
 #include <string>
@@ -23,6 +24,22 @@ class SimplifyMemo {
   bool knows(const Expr& e, const Ranges& ranges) const;
   void learn(const Expr& e, const Ranges& ranges);
 
+  // A name that joins ranges, which have a number. What is known of the name follows from its extent, if it has one.
+  struct Place {
+    uint64_t outer = 0;  // of ranges that know nothing
+    std::string name;
+    Expr extent;
+    Interval range;
+    int64_t multiple = 1;
+    Points at;
+    uint64_t id = 0;
+  };
+  // Of an iterator with that extent in the ranges of that number; null: it is not known.
+  const Place* scope(uint64_t outer, const std::string& name, const Expr& extent) const;
+  // The number of ranges that end with a name, of which that is known.
+  uint64_t id_of(uint64_t outer, const std::string& name, const Expr& extent, const Interval& range, int64_t multiple,
+                 const Points& at);
+
  private:
   // What is known of a name: the expression has it, or an extent that counts does.
   struct Fact {
@@ -41,9 +58,17 @@ class SimplifyMemo {
   };
   static void collect(const Expr& e, const Ranges& ranges, std::vector<Fact>& facts);
 
+  static constexpr size_t kPlaces = 192, kSlots = 509;
+  static size_t slot_of(uint64_t outer, const std::string& name);
+  const Place* place_at(size_t slot, uint64_t outer, const std::string& name, const Expr& extent) const;
+
   SimplifyMemo* const outer_;
   std::array<Canonical, 24> canonical_;
   size_t next_ = 0;
+  std::vector<Place> places_;  // the latest
+  size_t next_place_ = 0;
+  std::array<uint8_t, kSlots> slots_{};  // 1 + where a place is that was learnt last of those with this slot
+  uint64_t last_id_ = 0;
 };
 
 }  // namespace lathe::ir

@@ -55,7 +55,7 @@ void print_bare(std::string& out, const ExprNode& e) {
       if (e.type == DType::b8) {
         out += e.ival ? "true" : "false";
       } else {
-        out += fmt::format("{}", e.ival);
+        out += std::to_string(e.ival);
         if (e.type != DType::i64) out += fmt::format(":{}", dtype_name(e.type));
       }
       return;
@@ -67,9 +67,10 @@ void print_bare(std::string& out, const ExprNode& e) {
       out += e.name;
       return;
     case Op::k_load:
-      out += e.name + "[";
+      out += e.name;
+      out += '[';
       print_list(out, e.args);
-      out += "]";
+      out += ']';
       return;
     default:
       break;
@@ -81,7 +82,9 @@ void print_bare(std::string& out, const ExprNode& e) {
       // Left-associative; comparisons do not chain.
       print_expr(out, e.args[0], info.cls == OpClass::kCompare ? s + 1 : s);
       const bool tight = e.op == Op::k_mul && e.type == DType::i64;
-      out += tight ? std::string(info.spelling) : fmt::format(" {} ", info.spelling);
+      if (!tight) out += ' ';
+      out += info.spelling;
+      if (!tight) out += ' ';
       print_expr(out, e.args[1], s + 1);
       return;
     }
@@ -113,9 +116,13 @@ void print_expr(std::string& out, const Expr& e, int min_strength) {
 }
 
 void print_buffer(std::string& out, const Buffer& b) {
-  out += fmt::format("{}: {}[", b.name, dtype_name(b.type));
+  out += b.name;
+  out += ": ";
+  out += dtype_name(b.type);
+  out += '[';
   print_list(out, b.dims, "_");
-  out += fmt::format("] {}", place_name(b.place));
+  out += "] ";
+  out += place_name(b.place);
   if (b.kept) out += " keep";
   if (b.values) {
     out += " values ";
@@ -160,21 +167,27 @@ void print_body(std::string& out, const std::vector<Stmt>& body, int indent) {
     out.append(static_cast<size_t>(2 * indent), ' ');
     switch (s.kind) {
       case Stmt::Kind::scope:
-        out += fmt::format("for {} < ", s.iter);
+        out += "for ";
+        out += s.iter;
+        out += " < ";
         print_expr(out, s.extent, 0);
         if (!s.role.empty()) out += fmt::format(" [{}]", s.role);
         if (s.mark == Mark::tensor) {
           out += fmt::format(" @tensor({})", s.intrinsic);
         } else if (s.mark != Mark::none) {
-          out += fmt::format(" @{}", mark_name(s.mark));
+          out += " @";
+          out += mark_name(s.mark);
         }
         out += ":\n";
         print_body(out, s.body, indent + 1);
         break;
       case Stmt::Kind::assign:
-        out += s.target + "[";
+        out += s.target;
+        out += '[';
         print_list(out, s.index);
-        out += fmt::format("] {}= ", assign_op_name(s.op));
+        out += "] ";
+        out += assign_op_name(s.op);
+        out += "= ";
         print_expr(out, s.value, 0);
         out += "\n";
         break;
@@ -203,7 +216,11 @@ std::string print(const std::vector<Stmt>& body, int indent) {
 }
 
 std::string print(const Kernel& k) {
-  std::string out = fmt::format("kernel {}(", k.name);
+  std::string out;
+  out.reserve(1024);
+  out += "kernel ";
+  out += k.name;
+  out += '(';
   bool first = true;
   for (const Buffer& b : k.buffers) {
     if (!is_param(b.place)) continue;

@@ -27,9 +27,47 @@ TEST(Shortcuts, AnExpressionIsKnownForTheOneItsSumMakes) {
   EXPECT_GT(same, 50);
 }
 
+// The sum of the sums of its parts; none: some part is something else.
+std::optional<Poly> sum_of_parts(const Expr& e) {
+  if (is_const_int(e)) return Poly::constant(e->ival);
+  if (e->args.empty()) return Poly::atom(e);
+  std::vector<Poly> parts;
+  for (const Expr& a : e->args) {
+    const std::optional<Poly> part = sum_of_parts(a);
+    if (!part) return std::nullopt;
+    parts.push_back(*part);
+  }
+  if (e->op == Op::k_add || e->op == Op::k_sub) return add(parts[0], parts[1], e->op == Op::k_add ? 1 : -1);
+  if (e->op == Op::k_neg) return scaled(parts[0], -1);
+  const bool factor = e->op == Op::k_mul && (is_const_int(e->args[0]) || is_const_int(e->args[1]));
+  return factor ? std::optional(mul(parts[0], parts[1])) : std::nullopt;
+}
+
+TEST(Shortcuts, APlainSumIsTheSumOfItsParts) {
+  int plain = 0;
+  for (uint64_t seed = 0; seed < 6000; ++seed) {
+    RandomIndex random(seed);
+    const Expr e = random.index(3);
+    const int64_t scale = random.pick(1, 8) * (random.pick(0, 1) == 0 ? 1 : -1);
+    const std::optional<Poly> parts = sum_of_parts(e);
+    Poly p;
+    ASSERT_EQ(Canon(random.ranges(), false).add_plain(e, scale, p), parts.has_value()) << print(e);
+    if (!parts) continue;
+    EXPECT_TRUE(equal(p, scaled(*parts, scale))) << print(e) << " is " << print(to_expr(p));
+    plain += p.terms.size() > 1;
+  }
+  EXPECT_GT(plain, 500);
+  Poly p;
+  const RandomIndex random(1);
+  const Canon canon(random.ranges(), false);
+  EXPECT_TRUE(canon.add_plain(Expr(INT64_MAX), 1, p));
+  EXPECT_FALSE(canon.add_plain(Expr(1), 1, p)) << "their sum is not representable";
+  EXPECT_FALSE(canon.add_plain(Expr(2) * iter("i"), INT64_MAX, p));
+}
+
 TEST(Shortcuts, WhatSimplifyReturnsIsCanonical) {
   int sums = 0;
-  for (uint64_t seed = 0; seed < 3000; ++seed) {
+  for (uint64_t seed = 0; seed < 20000; ++seed) {
     RandomIndex random(seed);
     const Expr e = simplify(random.index(3), random.ranges());
     EXPECT_TRUE(equal(Canon(random.ranges(), true).expr(e), e)) << print(e);

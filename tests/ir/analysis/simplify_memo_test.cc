@@ -61,6 +61,47 @@ TEST(SimplifyMemo, ChangesNoResult) {
   EXPECT_GT(differ, 100) << "or the places are all alike";
 }
 
+// What is known of iterators is what it would be without, whatever scopes of these names were entered before.
+TEST(SimplifyMemo, ScopesAreKnownAsTheyAre) {
+  RandomIndex random(11);
+  const std::vector<std::string> names = {"i", "j", "k"};
+  struct Scopes {
+    std::vector<std::pair<std::string, Expr>> entered;
+    Ranges plain;
+  };
+  const auto enter = [](const Scopes& s) {
+    Ranges r;
+    r.set("M", {1, 40});
+    r.set("N", {16, 64}, 16);
+    for (const auto& [name, extent] : s.entered) r.enter(name, extent);
+    return r;
+  };
+  std::vector<Scopes> all;
+  for (int n = 0; n < 300; ++n) {
+    Scopes& s = all.emplace_back();
+    const int depth = random.pick(1, 4);  // the fourth has a name that is known already
+    for (int i = 0; i < depth; ++i)
+      s.entered.emplace_back(names[static_cast<size_t>(random.pick(0, 2))], max(1, random.index(2)));
+    s.plain = enter(s);
+  }
+  const SimplifyMemo memo;
+  for (int n = 0; n < 3000; ++n) {
+    const Scopes& s = all[static_cast<size_t>(random.pick(0, random.pick(0, 9) == 0 ? 299 : 19))];
+    const Ranges known = enter(s);
+    for (const std::string& name : names) {
+      const auto a = known.find(name), b = s.plain.find(name);
+      ASSERT_EQ(a.has_value(), b.has_value());
+      if (!a) continue;
+      EXPECT_EQ(a->lo, b->lo);
+      EXPECT_EQ(a->hi, b->hi);
+      EXPECT_EQ(known.points_of(name)->value, s.plain.points_of(name)->value);
+      EXPECT_EQ(known.points_of(name)->known, s.plain.points_of(name)->known);
+      EXPECT_EQ(known.depth_of(name), s.plain.depth_of(name));
+      EXPECT_EQ(known.extent_of(name)->get(), s.plain.extent_of(name)->get());
+    }
+  }
+}
+
 TEST(SimplifyMemo, KnowsTheLatestNodes) {
   const Ranges r = contexts()[0];
   SimplifyMemo memo;
