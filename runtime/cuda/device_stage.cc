@@ -112,16 +112,10 @@ Result<int64_t> most_workspace(const ir::Kernel& naive, const search::Scheduled&
   return static_cast<int64_t>(std::min(bytes, kMost));
 }
 
-bool serves_alone(const ir::Kernel& whole, const ir::Kernel& part, const SymbolValues& dims,
+bool serves_alone(const search::Schedule& whole, const ir::Kernel& part, const SymbolValues& dims,
                   const ir::GpuTarget& target, uint32_t allowed) {
   const Result<std::vector<search::Scheduled>> ranked = rank_on_device(part, dims, target, 1, allowed);
-  if (!ranked.ok()) return false;
-  const auto own = most_workspace(part, ranked->front());
-  if (!own.ok() || *own == 0) return false;
-  const auto over_all = search::replay_on_device(search::general_kernel(whole), ranked->front().schedule);
-  if (!over_all.ok()) return true;
-  const auto most = most_workspace(whole, *over_all);
-  return most.ok() && *most > search::kMostWorkspace;
+  return ranked.ok() && search::to_text(ranked->front().schedule) != search::to_text(whole);
 }
 
 Result<DevicePlan> plan_on_device(const ir::Kernel& naive, const SymbolValues& dims, const search::Schedule* schedule,

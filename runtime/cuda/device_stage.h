@@ -35,9 +35,9 @@ ir::Result<std::vector<search::Scheduled>> rank_on_device(const ir::Kernel& naiv
 // Bytes that the Schedule takes of the workspace in the largest call of the naive Kernel's range.
 ir::Result<int64_t> most_workspace(const ir::Kernel& naive, const search::Scheduled& scheduled);
 
-// Whether the default of a part of a Kernel's range is one that may not serve the whole range, for the workspace that
-// it takes there (search/gpu/workspace.h). dims: those of most calls.
-bool serves_alone(const ir::Kernel& whole, const ir::Kernel& part, const SymbolValues& dims,
+// Whether the default of a part of a Kernel's range is another Schedule than the one that serves the whole range: for
+// the sizes there, or for the workspace that it would take elsewhere (search/gpu/workspace.h). dims: those of most calls.
+bool serves_alone(const search::Schedule& whole, const ir::Kernel& part, const SymbolValues& dims,
                   const ir::GpuTarget& target, uint32_t allowed);
 
 // By that Schedule; null: the default or, where its code is refused, as with registers that are spilled, the next one

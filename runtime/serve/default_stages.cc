@@ -185,11 +185,11 @@ std::optional<search::Scheduled> Stages::own_default(int kernel, const SymbolVal
 }
 
 // A hinted range whose default is another is left to the whole range's.
-void Stages::left_to_whole(const LateRange& late, std::string_view why) const {
+void Stages::left_to_whole(const SymbolRanges& range, std::string_view why) const {
   context_.stats().add(Stat::k_ranges_by_whole);
   if (context_.leaves().options().verbose < Verbosity::create) return;
   std::string reason;
-  for (const auto& [name, r] : late.range) reason += fmt::format("{} {}..{} ", name, r.lo, r.hi);
+  for (const auto& [name, r] : range) reason += fmt::format("{} {}..{} ", name, r.lo, r.hi);
   verbose_line({"range", definition_.graph().name, "T1", "", reason + std::string(why), 0});
 }
 
@@ -249,7 +249,7 @@ const ServedStage* Stages::range_stage(LateRange& late) {
   if (made.ok())
     late.stage = std::move(*made);
   else
-    left_to_whole(late, made.status().message());
+    left_to_whole(late.range, made.status().message());
   return late.stage.get();
 }
 

@@ -192,8 +192,8 @@ Result<PrepareInfo> Stages::prepare(const PrepareRequest& asked, bool compiled_o
 }
 
 // On a GPU: of each Kernel a stage over its whole range, by the default Schedule for the largest hint, and one for each
-// hinted range that has a decision in the GPU's own environment, or whose default takes more workspace than there is
-// elsewhere. Where those pack constants, one more over the whole range, which reads them as the caller gives them.
+// hinted range that has a decision in the GPU's own environment or whose default is another Schedule. Where those pack
+// constants, one more over the whole range, which reads them as the caller gives them.
 struct Stages::OnDevice {
   std::shared_ptr<CudaDevice> device;
   std::shared_ptr<const DecisionHome> home;
@@ -233,19 +233,24 @@ Status Stages::add_on_device(int kernel, bool packed, const PrepareRequest& requ
   return keep_stage(kernel, p, std::move(attributes), info).status();
 }
 
-// Where it cannot be made, what serves the whole range serves its calls.
+// Where it cannot be made, or its code is refused and that of the whole range's Schedule is what is left, the whole
+// range's stage serves its calls.
 void Stages::add_range_on_device(int kernel, const search::Problem& problem, const OnDevice& on, PrepareInfo& info) {
   const SymbolRanges range = definition_.range_of(kernel, problem);
   const auto& list = stages_[static_cast<size_t>(kernel)];
   if (std::any_of(list.begin(), list.end(), [&](const auto& s) { return s->range == range; })) return;
-  if (!serves_alone(list.front()->stage.naive, problem.kernel, problem.dims, on.device->target(), on.policy.allowed))
-    return;
+  const search::Schedule& whole = list.front()->stage.schedule;
+  if (!serves_alone(whole, problem.kernel, problem.dims, on.device->target(), on.policy.allowed)) return;
   Result<Stage> stage =
       build_device_stage(problem.kernel, problem.dims, nullptr, on.device, context_.device_codes(), on.policy);
-  if (!stage.ok() || (stage->schedule.numeric & kDefaultAllowed & ~on.policy.allowed) != 0) return;
+  if (!stage.ok()) return left_to_whole(range, stage.status().message());
+  if ((stage->schedule.numeric & kDefaultAllowed & ~on.policy.allowed) != 0)
+    return left_to_whole(range, "liberties that the caller does not allow");
+  if (search::to_text(stage->schedule) == search::to_text(whole)) return;
   ServedStage attributes;
   attributes.stage = std::move(*stage);
-  (void)keep_stage(kernel, problem, std::move(attributes), info);
+  const auto kept = keep_stage(kernel, problem, std::move(attributes), info);
+  if (!kept.ok()) left_to_whole(range, kept.status().message());
 }
 
 // What was decided for the problem's range; false: *why it does not serve, counted. TIMEOUT, CANCELLED, DEVICE: its

@@ -1,6 +1,7 @@
 // What is ready to serve the Kernels of an operator: per Kernel a stage for each hinted range with a decision, those
 // stored for ranges between, and one by the default Schedule over the whole range. prepare() makes them before the
-// operator is shared, and they stay. Two kinds are late: for a hinted range with a default of its own, and, where
+// operator is shared, and they stay. On a GPU so are those of hinted ranges with a default of their own, since calls
+// there make nothing. On the CPU two kinds are late: for a hinted range with a default of its own, and, where
 // constants are packed, one that reads them as they lie. Whoever wants one first makes it, unlocked, and puts it down
 // under the lock, where it stays, too. Who comes second may make one as well, and takes the first one's; nobody waits
 // for another.
@@ -140,7 +141,7 @@ class Stages {
   ir::Result<const ServedStage*> late_stage(Late& late, bool leaves);
   // Of hinted ranges.
   bool may_differ(int kernel, const SymbolValues& dims) const;
-  void left_to_whole(const LateRange& late, std::string_view why) const;
+  void left_to_whole(const SymbolRanges& range, std::string_view why) const;
   void add_range(int kernel, const SymbolValues& dims, const PrepareRequest& request);
   bool wants(const LateRange& late, const CallShape& call) const;
   ir::Result<std::unique_ptr<const ServedStage>> make_range(const LateRange& late) const;

@@ -52,17 +52,18 @@ const ExprNode* rounded_load(const Expr& e) {
 
 }  // namespace
 
-Status apply_round_factors(TransformResult& result, const Move& move, const TransformParams&) {
+Status apply_round_factors(TransformResult& result, const Move& move, const TransformParams& params) {
   Kernel& k = result.kernel;
+  const Legality legality("round_factors", params);
   LATHE_ASSIGN(const ScopeSite site, find_plain_site(k, move.args[0]));
   const std::vector<Expr>* found = factors_of(site.scope());
   if (found == nullptr || std::all_of(found->begin(), found->end(), is_narrow))
     return invalid("expected `{}` to sum products of factors, one of which has more bits than bf16", move.args[0]);
   const Stmt* around = site.outer.empty() ? &site.scope() : site.outer[0];
   const auto before = static_cast<size_t>(around - k.body.data());
-  for (const Expr& f : *found)
-    if (!is_settled(k, f, before))
-      return invalid("expected `{}` to sum products of what is given or made of that before", move.args[0]);
+  const bool settled =
+      std::all_of(found->begin(), found->end(), [&](const Expr& f) { return is_settled(k, f, before); });
+  LATHE_RETURN_IF_ERROR(legality.require(0, settled, fmt::format("of `{}`", move.args[0])));
   std::vector<Expr> factors = *found;
   for (Expr& f : factors)
     if (!is_narrow(f)) f = cast(DType::f32, cast(DType::bf16, f));
@@ -81,8 +82,9 @@ std::vector<Move> propose_round_factors(const Kernel& kernel) {
   return out;
 }
 
-Status apply_hold_rounded(TransformResult& result, const Move& move, const TransformParams&) {
+Status apply_hold_rounded(TransformResult& result, const Move& move, const TransformParams& params) {
   Kernel& k = result.kernel;
+  const Legality legality("hold_rounded", params);
   const Buffer* found = k.find_buffer(move.args[0]);
   if (found == nullptr) return invalid("expected the name of a buffer, got `{}`", move.args[0]);
   const Buffer buffer = *found;
@@ -100,8 +102,7 @@ Status apply_hold_rounded(TransformResult& result, const Move& move, const Trans
     return invalid("expected `{}` outside of scopes that are shared out", move.args[1]);
   const Stmt* around = site.outer.empty() ? &site.scope() : site.outer[0];
   const auto before = static_cast<size_t>(around - k.body.data());
-  if (!is_whole(k, buffer, before))
-    return invalid("expected `{}` to be given, or one nest before to make all of it", buffer.name);
+  LATHE_RETURN_IF_ERROR(legality.require(0, is_whole(k, buffer, before), fmt::format("`{}`", buffer.name)));
 
   Names names(k);
   LATHE_ASSIGN(const std::vector<std::string> created, created_names(names, move, {buffer.name + "_h"}));
