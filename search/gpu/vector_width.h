@@ -1,6 +1,7 @@
 // How many neighbouring elements a thread takes at once.
 #pragma once
 #include <algorithm>
+#include <bit>
 #include <cstdint>
 
 #include "ir/core/kernel.h"
@@ -24,6 +25,12 @@ inline int64_t vector_width(const ir::Kernel& kernel, int64_t length) {
     if (ir::is_param(b.place)) out = std::max(out, vector_width(b.type, length));
   }
   return out;
+}
+// Of a row of fewer elements, whose number the code knows: a vector has 2, 4, ... of them.
+inline int64_t vector_of_row(int64_t vector, const ir::Expr& row) {
+  const bool less = ir::is_const_int(row) && row->ival > 0 && row->ival < vector;
+  const auto length = static_cast<uint64_t>(less ? row->ival : 1);
+  return std::has_single_bit(length) ? vector : static_cast<int64_t>(std::bit_floor(length));
 }
 
 }  // namespace lathe::search

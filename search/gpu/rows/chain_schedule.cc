@@ -82,12 +82,8 @@ Result<Scheduled> chain_schedule(const GeneralKernel& chain, const SymbolValues&
     extents.push_back(std::max<int64_t>(evaluate(s->extent, sizes).value_or(block), 1));
   }
   // A run of memory begins where it is aligned, whatever its length.
-  int64_t vector = vector_width(chain.kernel, extents.size() == 1 ? 0 : extents.back());
-  // A row of 3 elements, or of 5, 6 or 7, whose number the code knows, is no vector, but some of them are.
-  const Expr& row = nest.back()->extent;
-  if (is_const_int(row) && row->ival > 0 && row->ival < vector &&
-      !std::has_single_bit(static_cast<uint64_t>(row->ival)))
-    vector = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(row->ival)));
+  const int64_t vector =
+      vector_of_row(vector_width(chain.kernel, extents.size() == 1 ? 0 : extents.back()), nest.back()->extent);
   Result<Scheduled> made = share_out(chain.kernel, scopes, extents, block, vector);
   // Neighbours whose operands are none, such as elements of words that hold several outputs.
   return made.ok() ? std::move(made) : share_out(chain.kernel, scopes, extents, block, 1);

@@ -46,7 +46,7 @@ Result<Scheduled> columns_schedule(const GeneralKernel& rows, const SymbolValues
   list.knob("columns", across);
   list.knob("rows", down);
   for (const Stmt& column : *body) {
-    list.move("tile_scope {0} {1} tail=mask as {0}c,{0}v", column.iter, vector);
+    list.move("tile_scope {0} {1} tail=mask as {0}c,{0}v", column.iter, vector_of_row(vector, column.extent));
     list.move("tile_scope {0}c {1} tail=mask as {0}b,{0}t", column.iter, across);
   }
   list.move("tile_scope {0} {1} tail=mask as {0}b,{0}t", nest.back()->iter, down);
