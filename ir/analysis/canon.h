@@ -69,8 +69,8 @@ class Canon {
   Expr expr(const Expr& e) const;                // any expression: index parts in canonical form, the rest as it is
   Poly divide(Op op, Poly num, Poly den) const;  // floordiv, mod, ceildiv of canonical operands
   Poly lattice(Op op, std::vector<Poly> operands) const;  // min, max of at least one operand
-  // Adds scale * e if it is a sum of names and constants with constant factors, for which no sums of its parts are made.
-  // False: it is not, or not representable, and p is of no use.
+  // Adds scale * e if it is a sum of names and constants with constant factors; no sums of its parts are made. False:
+  // it is not, or not representable, and p is of no use.
   bool add_plain(const Expr& e, int64_t scale, Poly& p) const;
   const Ranges& ranges() const { return ranges_; }
   bool prove() const { return prove_; }
