@@ -72,6 +72,14 @@ struct Fixture {
     return std::move(stage).value();
   }
   Stage build() { return build(naive); }
+  // By these moves, a line each.
+  Stage moved(const std::string& moves) {
+    const auto schedule = search::parse_schedule("schedule 1 family " + naive.family + "\n" + moves);
+    EXPECT_TRUE(schedule.ok()) << schedule.status().to_string();
+    ir::Result<Stage> stage = build_stage(naive, *schedule, jit::host_target(), cache, LeafPolicy{});
+    EXPECT_TRUE(stage.ok()) << stage.status().to_string();
+    return std::move(stage).value();
+  }
   // A Stage of another Kernel with the same parameters: what a miscompiled candidate amounts to.
   Stage build_other(std::string from, const std::string& to) {
     std::string text = ir::print(naive);
@@ -146,16 +154,9 @@ kernel few_bits(x: f32[M, 256] in, d: f32[40, 8] const, q: i8[40, 256] const, y:
 // A Schedule that redefines the Kernel is compared with what its first moves make, bit by bit of the activations.
 TEST(Oracle, QuantisedActivationsAreVerifiedTwice) {
   Fixture f(kFewBits);
-  const auto build = [&](const char* moves) {
-    auto schedule = search::parse_schedule(std::string("schedule 1 family quantised\n") + moves);
-    EXPECT_TRUE(schedule.ok()) << schedule.status().to_string();
-    auto stage = build_stage(f.naive, *schedule, jit::host_target(), f.cache, LeafPolicy{});
-    EXPECT_TRUE(stage.ok()) << stage.status().to_string();
-    return std::move(stage).value();
-  };
   auto oracle = f.oracle({{"M", 5}});
-  const Stage row = build("quantize_activations k group=32 scale=256\n"),
-              block = build("quantize_activations k group=32 scale=32\nmove_to_register c_i kg\n");
+  const Stage row = f.moved("quantize_activations k group=32 scale=256\n"),
+              block = f.moved("quantize_activations k group=32 scale=32\nmove_to_register c_i kg\n");
   EXPECT_NE(row.schedule.numeric & ir::kQuantisedActivations, 0u);
   for (const Stage* stage : {&row, &block}) {
     const Verdict v = verdict_of(*oracle, *stage);
@@ -164,15 +165,48 @@ TEST(Oracle, QuantisedActivationsAreVerifiedTwice) {
     EXPECT_LE(v.err_over_bound, 1);
   }
   // One scale for another: near the naive Kernel, but not what the Schedule says.
-  Stage other = build("quantize_activations k group=32 scale=32\n");
+  Stage other = f.moved("quantize_activations k group=32 scale=32\n");
   other.schedule = row.schedule;
   const Verdict wrong = verdict_of(*oracle, other);
   EXPECT_FALSE(wrong.ok);
   // The naive Kernel itself rounds nothing.
-  Stage exact = build("");
+  Stage exact = f.moved("");
   EXPECT_TRUE(verdict_of(*oracle, exact).ok);
   exact.schedule = row.schedule;
   EXPECT_FALSE(verdict_of(*oracle, exact).ok);
+}
+
+constexpr const char* kWeighted = R"(
+kernel weighted(x: f32[M, 64] in, v: bf16[64, 32] in, y: f32[M, 32] out) family attention where M in 1..64
+  s: f32[M, 64] heap
+  for m < M [m]:
+    for i < 64 [i]:
+      s[m, i] = x[m, i] * 0.3
+    for n < 32 [n]:
+      y[m, n] = 0.0
+      for j < 64 [j]:
+        y[m, n] += s[m, j] * f32(v[j, n])
+)";
+
+// What is redefined may be all of a Kernel: nothing is made before the nest that stores the result.
+TEST(Oracle, AKernelIsRedefinedWithoutAFirstPart) {
+  Fixture f(kWeighted);
+  const Stage exact = f.moved(""), rounded = f.moved("round_to_bf16 s j\nnarrow_temporary s t i\n");
+  const auto redefined = search::redefined(f.naive, rounded.schedule);
+  ASSERT_TRUE(redefined.ok()) << redefined.status().to_string();
+  EXPECT_FALSE(has_first_part(*redefined));
+  auto oracle = f.oracle({{"M", 5}});
+  for (const Stage* stage : {&exact, &rounded}) {
+    const Verdict v = verdict_of(*oracle, *stage);
+    EXPECT_TRUE(v.ok) << v.reason;
+  }
+  // Who may not round is seen to, and what is wrong is wrong beside what is rounded too.
+  Stage other = f.moved("round_to_bf16 s j\nnarrow_temporary s t i\n");
+  other.schedule = exact.schedule;
+  EXPECT_FALSE(verdict_of(*oracle, other).ok);
+  other = f.build_other("* 0.3", "* 0.31");
+  other.schedule = rounded.schedule;
+  EXPECT_FALSE(verdict_of(*oracle, other).ok);
 }
 
 TEST(Oracle, QuantisationErrorIsOfTheMeanSquare) {
