@@ -129,8 +129,9 @@ Owned<lathe_kernel> served(lathe_context* ctx, const lathe_graph* graph, uint32_
   return kernel;
 }
 
-TEST(DeviceTensorAttention, AsOnTheCpu) {
-  const auto ctx = gpu_context();
+TEST(DeviceTensorAttention, AsOnTheCpuAndInAnotherProcess) {
+  const TempStore store;
+  const auto ctx = gpu_context(store.path);
   int number = 0;
   for (const Attention& a : kForms) {
     const auto graph = graph_of(ctx.get(), a);
@@ -145,6 +146,7 @@ TEST(DeviceTensorAttention, AsOnTheCpu) {
     }
   }
   fake_gpu().state.order = Order::forward;
+  expect_served_in_another_process(store, "DeviceTensorAttention.DISABLED_ServesWhatIsStored");
 }
 
 // As many as are hinted, and others; rows of no sequence, and sequences without rows.
@@ -199,17 +201,6 @@ TEST(DeviceTensorAttention, DISABLED_ServesWhatIsStored) {
     expect_sizes(ctx.get(), a, graph.get(), kernel.get(), 20, 37);
   }
   expect_nothing_compiled(ctx.get());
-}
-
-TEST(DeviceTensorAttention, AnotherProcessServesThem) {
-  const TempStore store;
-  const auto ctx = gpu_context(store.path);
-  for (const Attention& a : kForms) {
-    const auto graph = graph_of(ctx.get(), a);
-    const auto kernel = served(ctx.get(), graph.get(), LATHE_WAIT_TUNED, allowed_to(a));
-    ASSERT_NE(kernel, nullptr);
-  }
-  expect_served_in_another_process(store, "DeviceTensorAttention.DISABLED_ServesWhatIsStored");
 }
 
 }  // namespace
