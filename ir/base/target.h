@@ -61,6 +61,10 @@ struct Target {
   static constexpr int kFastMemory = 12, kSlowMemory = 4;
   int memory_rate = kFastMemory;
   bool slow_memory() const { return memory_rate <= kSlowMemory; }
+  // Whether a product of pairs of bf16 (vdpbf16ps) takes longer than the two multiply-adds that it stands for: on
+  // Intel's cores as long as kSlowPair of them. Of those that have it the servers are known by their memory.
+  static constexpr double kSlowPair = 4;
+  bool slow_pairs() const { return slow_memory(); }
   // Bytes of a vector register that a pipe works on in a cycle.
   int pipe_bytes = 64;
   // Cycles that an operation keeps a pipe: 2 where a vector is worked on in two halves.

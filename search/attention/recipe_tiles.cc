@@ -79,7 +79,7 @@ class QueryTilesSketch {
     Setting k{.parallel = problem_.threads > 1};
     k.tile_rows = t_.vector_registers >= 32 ? 8 : 4;
     k.key_columns = k.value_columns = 2 * t_.lanes;
-    k.dots = score_pairs_ && !slow_pairs(t_);
+    k.dots = score_pairs_ && !t_.slow_pairs();
     k.row_block = 16;
     const bool sixteens = whole(k);
     // Blocks that are not whole gain nothing by it: 16 queries take 1.03 of the time of 32, whose queries are copied.

@@ -408,7 +408,7 @@ MatmulCycles MatmulSketch::cycles(const MatmulWork& work, const Setting& k) cons
     if (!integers_) {
       w.latency = kPairLatency;
       // Beside tiles; products one by one convert their factors, which takes as long.
-      if (slow_pairs(t_) && tiles_) w.cost = kSlowPair;
+      if (t_.slow_pairs() && tiles_) w.cost = ir::Target::kSlowPair;
     }
   }
   return matmul_cycles(w, t_);

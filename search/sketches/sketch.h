@@ -19,11 +19,6 @@
 
 namespace lathe::search {
 
-// Whether a product of pairs of bf16 (vdpbf16ps) takes longer than the two multiply-adds that it stands for: on Intel's
-// cores as long as four. Of those that have it the servers are known by their memory.
-inline bool slow_pairs(const ir::Target& t) { return t.slow_memory(); }
-inline constexpr double kSlowPair = 4;
-
 inline constexpr int64_t kAnySize = INT64_MAX;
 
 // One number of a setting. What records that lack it mean is its value in a fresh Setting.

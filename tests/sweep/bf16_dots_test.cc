@@ -1,6 +1,6 @@
 // Products of bf16 where the caller allows bf16_dots, of matmul and of attention: native code on every level that
 // generates any, pairs where the CPU has the instruction, right at sizes around tiles and for an odd K.
-#include "search/sketches/sketch.h"
+#include "search/moves/schedule.h"
 #include "tests/sweep/sweep_case.h"
 
 namespace lathe::runtime {
@@ -125,7 +125,7 @@ TEST(Bf16Dots, ServeAttentionWhereTheCallerAllowsThem) {
           const Stage& stage = (*op)->stages().of(0)[0]->stage;
           const search::Problem problem = (*op)->general_problem(0, true, request);
           const ir::Target& t = level.context->target();
-          const bool pay = allows && t.has(ir::kCpu_avx512bf16) && !search::slow_pairs(t);
+          const bool pay = allows && t.has(ir::kCpu_avx512bf16) && !t.slow_pairs();
           const bool scores = pay && c.pairs != kNone;
           EXPECT_EQ((stage.schedule.numeric & ir::kBf16Dots) != 0, scores) << search::to_text(stage.schedule);
           const bool weights = pay && c.pairs == kBoth && values == ir::DType::bf16;

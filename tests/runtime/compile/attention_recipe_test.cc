@@ -103,8 +103,8 @@ TEST(AttentionRecipe, SumsOfOneOperandAreServedWithoutOne) {
   }
 }
 
-// Tables of pages whose width calls choose: the default Schedule is code, not the naive loops. Of queries, heads of keys
-// and pages every two meet; of the operator, the type and a window every two with those.
+// Tables of pages whose width calls choose: the default Schedule is code, not the naive loops. Of queries, heads of
+// keys and pages every two meet; of the operator, the type and a window every two with those.
 TEST(AttentionRecipe, TablesOfAnyWidth) {
   for (const ir::IsaLevel level : {ir::IsaLevel::avx2, ir::IsaLevel::avx512}) {
     const ir::Target t = jit::host_target().cap(level);
