@@ -25,26 +25,27 @@ Interval of_type(DType type) {
   }
 }
 
-// Of an i32 value.
-Interval integers(const Expr& e) {
+}  // namespace
+
+Interval range_of_i32(const Expr& e) {
   const Interval any = of_type(DType::i32);
   const auto within = [&](int64_t lo, int64_t hi) { return lo < any.lo || hi > any.hi ? any : Interval{lo, hi}; };
   if (e->op == Op::k_const_int) return {e->ival, e->ival};
   if (e->op == Op::k_cast)
     return is_const_int(e->args[0]) ? Interval{e->args[0]->ival, e->args[0]->ival} : of_type(e->args[0]->type);
   if (e->op == Op::k_select) {
-    const Interval x = integers(e->args[1]), y = integers(e->args[2]);
+    const Interval x = range_of_i32(e->args[1]), y = range_of_i32(e->args[2]);
     return {std::min(x.lo, y.lo), std::max(x.hi, y.hi)};
   }
   if (e->type != DType::i32 || e->args.size() != 2) return any;
-  const Interval x = integers(e->args[0]);
+  const Interval x = range_of_i32(e->args[0]);
   if (e->op == Op::k_shift_right || e->op == Op::k_shift_left) {
     const Expr& count = e->args[1];
     if (e->op == Op::k_shift_right)
       return x.lo < 0 ? any : Interval{0, is_const_int(count) ? x.hi >> count->ival : x.hi};
     return x.lo < 0 || !is_const_int(count) ? any : within(0, x.hi << count->ival);
   }
-  const Interval y = integers(e->args[1]);
+  const Interval y = range_of_i32(e->args[1]);
   switch (e->op) {
     case Op::k_add:
       return within(x.lo + y.lo, x.hi + y.hi);
@@ -63,6 +64,8 @@ Interval integers(const Expr& e) {
       return any;
   }
 }
+
+namespace {
 
 // factor * f32(integer) + rest
 struct Weight {
@@ -115,7 +118,7 @@ std::optional<Weight> weight_of(const Expr& e, const std::string& k) {
 std::optional<GroupedWeight> byte_weight(Weight w, const std::string& k) {
   GroupedWeight out;
   const auto is_byte = [](const Expr& e) {
-    const Interval i = integers(e);
+    const Interval i = range_of_i32(e);
     return i.lo >= 0 && i.hi <= 255;
   };
   out.byte = w.integer;
@@ -127,7 +130,7 @@ std::optional<GroupedWeight> byte_weight(Weight w, const std::string& k) {
       w.rest = plus(w.rest, times(w.factor, -cast(DType::f32, zero)));
     }
     out.byte = out.byte->args[0];
-  } else if (const Interval i = integers(out.byte); !is_byte(out.byte) && i.lo >= -128 && i.hi <= 127) {
+  } else if (const Interval i = range_of_i32(out.byte); !is_byte(out.byte) && i.lo >= -128 && i.hi <= 127) {
     out.zero = 128;
     out.byte = out.byte + const_int(128, DType::i32);
   }

@@ -18,6 +18,9 @@ struct GroupedWeight {
 std::optional<GroupedWeight> grouped_weight(const Expr& weight, const std::string& k, int64_t depth, int64_t group,
                                             const std::string& group_name, Ranges ranges);
 
+// What an i32 value may be, by the types that it is made of and its own operations.
+Interval range_of_i32(const Expr& e);
+
 // Visits the loads that a value is made of, and not those that their indices are made of.
 template <class F>
 void for_each_value_load(const Expr& value, const F& f) {

@@ -7,7 +7,11 @@
 //               * ((i32(q[n, j]) >> 4) & 15)
 //
 // mma_u8s8 is the same in a loop over fours, of bytes as they are; the factor that all lanes share may be the unsigned
-// one.
+// one. decode4_u8 stores b' as it is:
+//
+//   for j < 4 @tensor(decode4_u8):             d[n, 0 .. 3] as one lane = b'
+//     for n < 16 @vector:
+//       d[n, j] = u8((i32(q[n, j]) >> 4) & 15)
 //
 // What a factor is made of bytes with works on all four where no bit leaves its byte: & | and + of small numbers as
 // they are, shifts with the bits masked that come from the next byte; of a choice what copies of unrolled scopes take.
@@ -47,6 +51,8 @@ void Lowering::dot4_u8s8(const ir::Stmt& s) {
   part_iter_.clear();
 }
 
+void Lowering::decode4_u8(const ir::Stmt& s) { dot4_u8s8(s); }
+
 void Lowering::mma_u8s8(const ir::Stmt& s) { mma_in_parts(s, kBytes); }
 
 // Whether the statements sum bytes and do something else with the sums: as much as registers hold of what they read.
@@ -79,8 +85,25 @@ auto Lowering::at_part(int64_t part, F&& f) {
   return out;
 }
 
+// d[.., j] = u8(bytes)
+void Lowering::store_bytes(const ir::Stmt& s) {
+  const std::optional<Access> to = one_lane(s.target, s.index, kBytes);
+  if (!to) return;
+  if (lane_ && !to->unit()) {
+    fail(ir::unsupported("{}: expected lanes of four bytes beside each other", s.target));
+    return;
+  }
+  const Bytes b = bytes(s.value->args[0], false);
+  if (b.negative) {
+    fail(ir::unsupported("{}: expected bytes of 0 to 255", s.target));
+    return;
+  }
+  if (e_.ok()) e_.store(*to, b.reg, lane_ ? lane_->mask : -1, leaf_.find_buffer(s.target)->stream);
+}
+
 // c[..] += i32(x[.., j]) * bytes
 void Lowering::add_bytes(const ir::Stmt& s) {
+  if (s.op == ir::AssignOp::set && s.value->op == Op::k_cast && s.value->type == DType::u8) return store_bytes(s);
   const bool product = s.op == ir::AssignOp::add && s.value->op == Op::k_mul && s.value->type == DType::i32;
   // The factor that all lanes share; where both may be, the signed one.
   const auto shared = [&](const Expr& e, bool any) {
@@ -101,7 +124,7 @@ void Lowering::add_bytes(const ir::Stmt& s) {
   }
   const Expr& load = ir::unwidened(s.value->args[*number]);
   std::optional<Place> to = place(s.target, s.index);
-  const std::optional<Access> x = one_lane(load, kBytes);
+  const std::optional<Access> x = one_lane(load->name, load->args, kBytes);
   if (!to || !x) return;
   if (!to->cell || to->buffer->type != DType::i32 || !x->uniform()) {
     fail(ir::unsupported("{}: expected a register of i32, and one factor that all lanes share", s.target));
@@ -122,13 +145,13 @@ void Lowering::add_bytes(const ir::Stmt& s) {
 }
 
 // The element and those beside it that share a lane of four bytes with it; null after an error.
-std::optional<Access> Lowering::one_lane(const Expr& load, int64_t parts) {
+std::optional<Access> Lowering::one_lane(const std::string& name, const std::vector<Expr>& index, int64_t parts) {
   const auto at = [&](int64_t part) {
     return at_part(part, [&]() -> std::optional<Access> {
-      KnownAccess& known = known_access(load->name, load->args);
+      KnownAccess& known = known_access(name, index);
       if (known.slot < 0 || leaf_.buffers[static_cast<size_t>(known.slot)].place == ir::Place::reg) return {};
       return known.plain.plain ? known.plain.access(known.slot, env_)
-                               : access(leaf_.buffers[static_cast<size_t>(known.slot)], known.slot, load->args, env_);
+                               : access(leaf_.buffers[static_cast<size_t>(known.slot)], known.slot, index, env_);
     });
   };
   std::optional<Access> first = at(0);
@@ -146,7 +169,7 @@ std::optional<Access> Lowering::one_lane(const Expr& load, int64_t parts) {
     adjacent = first->uniform() || first->unit();
   }
   if (adjacent) return first;
-  fail(ir::unsupported("{}: expected {} {} side by side, and lanes beside each other", ir::print(load),
+  fail(ir::unsupported("{}: expected {} {} side by side, and lanes beside each other", name,
                        parts == kBytes ? "four" : "two", parts == kBytes ? "bytes" : "elements"));
   return {};
 }
@@ -202,7 +225,7 @@ Lowering::Bytes Lowering::bytes(const Expr& e, bool rough) {
       const Expr& from = e->args[0];
       if (e->type != DType::i32 || from->op != Op::k_load || (from->type != DType::u8 && from->type != DType::i8))
         return refuse();
-      const std::optional<Access> at = one_lane(from, kBytes);
+      const std::optional<Access> at = one_lane(from->name, from->args, kBytes);
       if (!at) return {};
       return {e_.load(*at, lane_ && !at->uniform() ? lane_->mask : -1), 0xff, from->type == DType::i8};
     }

@@ -95,7 +95,7 @@ void Lowering::add_pairs(const Stmt& s) {
 int Lowering::pairs(const Expr& load) {
   if (load->op != ir::Op::k_load || load->type != ir::DType::bf16)
     return fail(ir::unsupported("{}: expected an element of bf16", ir::print(load)));
-  const std::optional<Access> at = one_lane(load, kPair);
+  const std::optional<Access> at = one_lane(load->name, load->args, kPair);
   return at ? e_.load(*at, lane_ && !at->uniform() ? lane_->mask : -1) : 0;
 }
 

@@ -2,7 +2,8 @@
 // (what the statements do), lower_scopes (loops, unrolled and vector scopes, tails), lower_hoist (what loops need not
 // repeat), lower_assign
 // (statements, reductions, register buffers), lower_expr (values), lower_convert (other types than
-// f32), lower_tensor (mma, transpose), lower_dot (dot4_u8s8, mma_u8s8) and lower_pairs (dot2_bf16). Private to them.
+// f32), lower_tensor (mma, transpose), lower_dot (dot4_u8s8, decode4_u8, mma_u8s8) and lower_pairs (dot2_bf16). Private
+// to them.
 #pragma once
 #include <algorithm>
 #include <array>
@@ -194,7 +195,8 @@ class Lowering {
   int pointer_in_loops(const ir::Stmt& s, const ir::Expr& load);
   bool in_loop() const;
   void transpose(const ir::Stmt& s);
-  void dot4_u8s8(const ir::Stmt& s);  // lower_dot.cc
+  void dot4_u8s8(const ir::Stmt& s);   // lower_dot.cc
+  void decode4_u8(const ir::Stmt& s);  // lower_dot.cc
   void mma_u8s8(const ir::Stmt& s);
   void dot2_bf16(const ir::Stmt& s);        // lower_pairs.cc
   void transpose_pairs(const ir::Stmt& s);  // lower_pairs.cc
@@ -210,7 +212,8 @@ class Lowering {
     bool rough = false;     // bits that numbers up to `most` do not have are anything
   };
   void add_bytes(const ir::Stmt& s);
-  std::optional<Access> one_lane(const ir::Expr& load, int64_t parts);
+  void store_bytes(const ir::Stmt& s);
+  std::optional<Access> one_lane(const std::string& name, const std::vector<ir::Expr>& index, int64_t parts);
   std::optional<int64_t> same_number(const ir::Expr& e);
   std::optional<bool> same_choice(const ir::Expr& c);
   std::optional<Bytes> moved_bits(const ir::Expr& e, std::optional<int64_t> left);

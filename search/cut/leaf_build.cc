@@ -14,7 +14,7 @@ using namespace ir;  // NOLINT: this file is all IR
 
 namespace {
 
-constexpr int64_t kMaxBakedStride = 64;
+constexpr int64_t kMaxBakedStride = 64, kMaxBakedBytes = 256;
 constexpr int64_t kVector = 8;           // lanes, at least
 constexpr int64_t kMostLanes = 1024;     // of a vector scope
 constexpr int64_t kManyLanes = 64;       // more are rarely meant: there may be a proof of fewer
@@ -348,7 +348,8 @@ bool LeafBuilder::has_room_past_end(const Buffer& b, size_t d) const {
 // Whether the stride is a number in the leaf: the Schedule's own doing, not the caller's, as few shapes have another.
 bool LeafBuilder::is_baked(const Buffer& b, const Expr& stride) {
   const bool own = !b.layout.empty() || b.place == Place::stack;
-  return is_const_int(stride, 1) || (own && is_const_int(stride) && stride->ival <= kMaxBakedStride);
+  const int64_t most = b.place == Place::stack && dtype_bytes(b.type) == 1 ? kMaxBakedBytes : kMaxBakedStride;
+  return is_const_int(stride, 1) || (own && is_const_int(stride) && stride->ival <= most);
 }
 
 Buffer LeafBuilder::leaf_operand(const LeafSlot& slot, int number) const {

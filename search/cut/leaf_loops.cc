@@ -65,9 +65,10 @@ bool LeafBuilder::follows_rows(const Stmt& prefetch, const Stmt& tensor, const R
 }
 
 // A sum in loops over several tiles: a leaf that is nothing else, of tiles of one size; a call each where a stream is
-// prefetched, as that follows the calls.
+// prefetched, as that follows the calls. What waits in tiles takes no registers of what stands beside it.
 Status LeafBuilder::check_tile_loop(const Stmt& sum, const std::vector<const Stmt*>& around, bool alone) const {
-  if (!alone) return unsupported("tensor scope {} stands inside a loop beside other statements", sum.iter);
+  const bool in_tiles = sum.intrinsic == "tile_bf16" || sum.intrinsic == "tile_u8s8";
+  if (!alone && !in_tiles) return unsupported("tensor scope {} stands inside a loop beside other statements", sum.iter);
   if (std::all_of(around.begin(), around.end(), [](const Stmt* s) { return is_const_int(s->extent, 1); }))
     return unsupported("tensor scope {} stands inside loops of one tile", sum.iter);
   bool same = true, prefetches = false, in_memory = false;
@@ -81,7 +82,7 @@ Status LeafBuilder::check_tile_loop(const Stmt& sum, const std::vector<const Stm
   for_each_stmt(sum.body, look);
   if (!same) return unsupported("tensor scope {}: an extent depends on a loop around it", sum.iter);
   if (prefetches) return unsupported("tensor scope {} stands inside a loop and prefetches", sum.iter);
-  if (in_memory && sum.intrinsic != "tile_bf16" && sum.intrinsic != "tile_u8s8")
+  if (in_memory && !in_tiles)
     return unsupported("tensor scope {} stands inside a loop and its sums are in memory", sum.iter);
   return {};
 }

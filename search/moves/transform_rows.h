@@ -48,6 +48,7 @@ LATHE_MOVE_ROW(narrow_temporary);
 LATHE_MOVE_ROW(split_factor);
 LATHE_MOVE_ROW(round_factors);
 LATHE_MOVE_ROW(hold_rounded);
+LATHE_MOVE_ROW(hold_bytes);
 LATHE_MOVE_ROW(pipeline);
 LATHE_MOVE_ROW(specialize_roles);
 LATHE_MOVE_ROW(make_persistent);

@@ -65,6 +65,13 @@ std::vector<Transform> moves_of_numbers() {
        .apply = apply_hold_rounded,
        .propose = propose_hold_rounded,
        .where = Where::gpu},
+      {.name = "hold_bytes",
+       .args = "scope at=scope as bytes",
+       .picture = "for g: for m: for k: s += i32(x[m, k]) * f(q[k])  ->  for g: for i: h[i] = u8(f(q[i])); "
+                  "for m: for k: s += i32(x[m, k]) * i32(h[k])   (at=g)",
+       .numeric = kExact,
+       .apply = apply_hold_bytes,
+       .propose = propose_hold_bytes},
       {.name = "split_to_bf16",
        .args = "buffer scope sums as part,part,part",
        .picture = "for i: s[i] = e; for j: o += s[j] * f32(v[j])  ->  for i: s[i] = e; p[i] = bf16(s[i]); q[i] = "

@@ -1,5 +1,7 @@
 // Steps of dot4_u8s8 in leaves: bytes made of bytes, with what bits they may have, against the interpreter on every
 // level.
+#include <functional>
+
 #include "ir/meaning/interpreter.h"
 #include "tests/jit/lower/leaf_case.h"
 
@@ -104,6 +106,67 @@ TEST(Dot4Refusals, bits_that_leave_their_byte) {
   EXPECT_NE(refusal("i32(p1[i3, N, i4]) & 15:i32", "i8").find("not made of bytes"), std::string::npos);
   EXPECT_NE(refusal("i32(p1[i3, N, 0]) & 15:i32", "u8").find("four bytes side by side"), std::string::npos);
   EXPECT_NE(refusal("i32(p1[i3, N, 3 - i4]) & 15:i32", "u8").find("four bytes side by side"), std::string::npos);
+}
+
+// p1[q, n, 0 .. 3] = the bytes made of p0[q, n, 0 .. 3].
+std::string decode_text(const std::string& byte, const std::string& type, int lanes, int64_t columns,
+                        const std::string& to = "u8") {
+  const std::string strides = fmt::format("strides [{}, 4, 1]", 4 * columns);
+  return "kernel leaf(p0: " + type + "[_, _, _] in " + strides + ", p1: " + to + "[_, _, _] out " + strides +
+         ") family leaf where e0 in 0..9223372036854775807\n"
+         "  for i3 < e0:\n    for i4 < 4 @tensor(decode4_u8):\n" +
+         tile_text("      ", 5, 1, columns, lanes, "p1[i3, N, i4] = u8(" + byte + ")");
+}
+
+TEST_P(Dot4, decodes_bytes_that_are_made_of_bytes) {
+  const int64_t columns = GetParam();
+  const std::string q = "i32(p0[i3, N, i4])";
+  std::mt19937 random(7);
+  std::vector<uint8_t> from(static_cast<size_t>(kQuads * columns * 4));
+  for (uint8_t& x : from) x = static_cast<uint8_t>(random());
+  const std::pair<std::string, std::function<int(int)>> cases[] = {
+      {q, [](int x) { return x; }},
+      {q + " & 15:i32", [](int x) { return x & 15; }},
+      {q + " >> 4", [](int x) { return x >> 4; }},
+      {"(" + q + " & 3:i32) << 4 | " + q + " >> 4", [](int x) { return (x & 3) << 4 | x >> 4; }},
+      {q + " + 128:i32", [](int x) { return static_cast<int8_t>(x) + 128; }}};
+  for (const auto& [byte, wanted] : cases) {
+    const std::string type = byte == q + " + 128:i32" ? "i8" : "u8";
+    for (const ir::Target& target : test_targets()) {
+      const std::string text = decode_text(byte, type, target.lanes, columns);
+      const auto kernel = ir::parse_kernel(text);
+      ASSERT_TRUE(kernel.ok()) << kernel.status().to_string() << text;
+      const auto p = lower_leaf(*kernel, target);
+      ASSERT_TRUE(p.ok()) << p.status().to_string() << text;
+      std::vector<uint8_t> out(from.size() + 4, 77), code_out = out;
+      ir::LeafArgs args{};
+      args.op[0].ptr = reinterpret_cast<char*>(from.data());
+      args.op[0].stride[0] = 4 * columns;
+      args.op[1].ptr = reinterpret_cast<char*>(out.data());
+      args.op[1].stride[0] = 4 * columns;
+      args.extent[0] = kQuads;
+      execute_portable(*p, args);
+      for (size_t i = 0; i < from.size(); ++i) ASSERT_EQ(out[i], wanted(from[i])) << i << "\n" << text << to_text(*p);
+      for (size_t i = from.size(); i < out.size(); ++i) ASSERT_EQ(out[i], 77) << "behind the last column";
+      args.op[1].ptr = reinterpret_cast<char*>(code_out.data());
+      if (!x64_test::run_generated(*p, args)) continue;
+      ASSERT_EQ(out, code_out) << ir::isa_name(target.level) << "\n" << to_text(*p);
+    }
+  }
+}
+
+TEST(Dot4Refusals, what_is_decoded_is_bytes) {
+  const auto why = [](const std::string& byte, const std::string& type, const std::string& to = "u8") {
+    const auto kernel = ir::parse_kernel(decode_text(byte, type, 8, kColumns, to));
+    if (!kernel.ok()) return kernel.status().to_string();
+    const auto p = lower_leaf(*kernel, ir::bare_target(ir::IsaLevel::avx2));
+    return p.ok() ? "none" : p.status().to_string();
+  };
+  const std::string q = "i32(p0[i3, N, i4])";
+  EXPECT_EQ(why(q, "u8"), "none");
+  EXPECT_NE(why(q, "i8").find("expected bytes of 0 to 255"), std::string::npos);
+  EXPECT_NE(why(q + " - 1:i32", "u8").find("not made of bytes"), std::string::npos);
+  EXPECT_NE(why("i32(p0[i3, N, 3 - i4])", "u8").find("four bytes side by side"), std::string::npos);
 }
 
 }  // namespace

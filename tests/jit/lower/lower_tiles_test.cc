@@ -172,6 +172,82 @@ TEST(LowerTiles, every_row_count_of_bytes) {
   }
 }
 
+// Groups of 128 in a loop: bytes made of nibbles, their sums in tiles, which the loop's other statements begin and use.
+std::string groups_text(int64_t rows) {
+  const auto each = [&](int first, const std::string& statement) {
+    return tile_text("    ", first, rows, 32, 16, statement);
+  };
+  return "kernel leaf(p0: i8[_, _] in strides [?, 1], p1: u8[_, _, _] in strides [128, 4, 1], "
+         "p2: u8[_, _, _] out strides [128, 4, 1], p3: i32[_, _] out strides [32, 1], p4: f32[_, _] out strides [32, "
+         "1], "
+         "p5: f32[_, _] in strides [32, 1]) family leaf "
+         "where e0 in 0..9223372036854775807, seglen in 0..9223372036854775807\n"
+         "  for i0 < e0:\n"
+         "    for i1 < 16 @unroll:\n      for i2 < 2 @unroll:\n        for i3 < 4 @tensor(decode4_u8):\n"
+         "          for i4 < 2 @unroll:\n            for i5 < 16 @vector:\n"
+         "              p2[2*i1 + i2, i5 + 16*i4, i3] = u8(i32(p1[16*i0 + i1, i5 + 16*i4, i3]) >> 4*i2 & 15:i32)\n" +
+         fmt::format(
+             "    for i6 < {} @unroll:\n      for i7 < 2 @unroll:\n        for i8 < 16 @vector:\n"
+             "          p3[i6, i8 + 16*i7] = 0:i32\n",
+             rows) +
+         fmt::format(
+             "    for i9 < seglen @tensor(tile_u8s8):\n      for i10 < 16 @unroll:\n"
+             "        for i11 < 4 @unroll:\n          for i12 < {} @unroll:\n            for i13 < 2 @unroll:\n"
+             "              for i14 < 16 @vector:\n"
+             "                p3[i12, i14 + 16*i13] += i32(p0[i12, 128*i0 + 64*i9 + 4*i10 + i11]) * "
+             "i32(p2[16*i9 + i10, i14 + 16*i13, i11])\n",
+             rows) +
+         each(15, "p4[M, N] += f32(p3[M, N]) * p5[i0, N]");
+}
+
+TEST(LowerTiles, groups_of_bytes_in_a_loop) {
+  constexpr int64_t kGroups = 3, kGroup = 128, kColumns = 32, kStride = kGroups * kGroup + 64;
+  for (const int64_t rows : {1, 2, 15, 16, 17, 32}) {
+    std::mt19937 random(9);
+    std::vector<int8_t> a(static_cast<size_t>(rows * kStride));
+    std::vector<uint8_t> q(static_cast<size_t>(kGroups * kGroup * kColumns / 2)),
+        held(static_cast<size_t>(kGroup * kColumns));
+    std::vector<float> scale(static_cast<size_t>(kGroups * kColumns)), out(static_cast<size_t>(rows * kColumns), 5);
+    std::vector<int32_t> sums(out.size());
+    for (int8_t& x : a) x = static_cast<int8_t>(random());
+    for (uint8_t& x : q) x = static_cast<uint8_t>(random());
+    for (float& x : scale) x = std::ldexp(1.0f, -static_cast<int>(random() % 3));
+    const std::string text = groups_text(rows);
+    const auto kernel = ir::parse_kernel(text);
+    ASSERT_TRUE(kernel.ok()) << kernel.status().to_string() << text;
+    const auto p = lower_leaf(*kernel, amx());
+    ASSERT_TRUE(p.ok()) << p.status().to_string() << text;
+    EXPECT_NE(to_text(*p).find("tile_zero"), std::string::npos);
+    const auto before = out;
+    ir::LeafArgs args{};
+    void* const operands[] = {a.data(), q.data(), held.data(), sums.data(), out.data(), scale.data()};
+    for (size_t i = 0; i < std::size(operands); ++i) args.op[i].ptr = static_cast<char*>(operands[i]);
+    args.op[0].stride[0] = kStride;
+    args.extent[0] = kGroups;
+    ir::LeafSeg seg = {0, 0, kGroup / 64, 0, 0};
+    args.seg = &seg;
+    args.nseg = 1;
+    execute_portable(*p, args);
+    for (int64_t m = 0; m < rows; ++m) {
+      for (int64_t n = 0; n < kColumns; ++n) {
+        float want = 5;
+        for (int64_t g = 0; g < kGroups; ++g) {
+          int32_t sum = 0;
+          for (int64_t k = 0; k < kGroup; ++k) {
+            const int64_t quad = g * kGroup / 4 + k / 4;
+            const int byte = q[static_cast<size_t>((quad / 2 * kColumns + n) * 4 + k % 4)];
+            sum += (byte >> 4 * (quad % 2) & 15) * a[static_cast<size_t>(m * kStride + g * kGroup + k)];
+          }
+          want += static_cast<float>(sum) * scale[static_cast<size_t>(g * kColumns + n)];
+        }
+        ASSERT_EQ(out[static_cast<size_t>(m * kColumns + n)], want) << m << ", " << n << "\n" << to_text(*p);
+      }
+    }
+    expect_code_writes(*p, args, 4, before, out);
+    if (HasFatalFailure()) return;
+  }
+}
+
 std::string refusal(std::string text, const std::string& from, const std::string& to) {
   text.replace(text.find(from), from.size(), to);
   const auto kernel = ir::parse_kernel(text);

@@ -1,0 +1,147 @@
+// Products with weights of few bits whose sums wait in tiles of the CPU's own: values of every form at odd numbers of
+// rows, against the oracle, on AMX where the host has it, else on the portable tier; where the recipe offers them.
+#include <gtest/gtest.h>
+
+#include "ir/core/text_form.h"
+#include "jit/host/host_cpu.h"
+#include "ops/lower.h"
+#include "runtime/compile/compiler.h"
+#include "runtime/oracle/oracle.h"
+#include "search/sketches/recipe.h"
+#include "tests/common/generators.h"
+#include "tests/common/machines.h"
+
+namespace lathe::runtime {
+namespace {
+
+using ir::DType;
+
+struct Form {
+  const char* format;
+  int64_t group;
+  DType scales = DType::f16;
+  bool zeros = true;
+};
+
+ops::DimDesc rows_of(int64_t m) { return m > 0 ? ops::fixed_dim(m) : ops::symbol_dim("M", 1, 4096); }
+
+// m = 0: rows vary.
+search::Problem product(const Form& f, int64_t m, int64_t n, int64_t k) {
+  const int64_t groups = k / f.group;
+  const bool nbits = std::string(f.format) == "nbits_4", awq = std::string(f.format) == "awq";
+  ops::Graph g;
+  const auto constant = [&](const char* name, DType type, const std::vector<int64_t>& sizes) {
+    std::vector<ops::DimDesc> dims;
+    for (const int64_t s : sizes) dims.push_back(ops::fixed_dim(s));
+    return add_tensor(g, name, dims, true, type);
+  };
+  std::vector<int> in = {add_tensor(g, "a", {rows_of(m), ops::fixed_dim(k)})};
+  if (nbits) {
+    in.push_back(constant("w", DType::u8, {n, groups, f.group / 2}));
+    in.push_back(constant("s", f.scales, {n, groups}));
+    if (f.zeros) in.push_back(constant("z", DType::u8, {n, (groups + 1) / 2}));
+  } else {
+    in.push_back(constant("w", DType::i32, awq ? std::vector<int64_t>{k, n / 8} : std::vector<int64_t>{k / 8, n}));
+    in.push_back(constant("s", f.scales, {groups, n}));
+    in.push_back(constant("z", DType::i32, {groups, n / 8}));
+  }
+  g.outputs = {
+      add_node(g, "quantized_matmul", in, "y", {{"format", std::string(f.format)}, {"group", int64_t{f.group}}})};
+  search::Problem p;
+  const auto graph = ops::finish(g);
+  EXPECT_TRUE(graph.ok()) << graph.status().to_string();
+  p.kernel = ops::lower(*graph)->kernels[0].kernel;
+  p.allowed = ir::kQuantisedActivations;
+  p.unhurried = true;
+  if (m == 0) p.dims = {{"M", 33}};
+  return p;
+}
+
+ir::Target amx() {
+  const ir::Target host = jit::host_target();
+  if (host.has(ir::IsaLevel::amx)) return host;
+  return test::find_machine("xeon")->target.with(ir::isa_features(ir::IsaLevel::amx));
+}
+
+void expect_right(const search::Problem& p, const std::vector<SymbolValues>& shapes, int64_t rows, int threads = 1) {
+  static LeafCache leaves(LeafCacheOptions{}, nullptr, nullptr);
+  const ir::Target t = amx();
+  search::Knobs knobs = search::kDotsRecipe.defaults(p, t);
+  knobs["ti"] = 1;
+  knobs["mr"] = rows;
+  knobs["parallel"] = threads > 1 ? 1 : 0;
+  knobs["sc"] = 32;
+  knobs["st"] = 1;
+  if (knobs["pf"] == -1) knobs["pf"] = 0;
+  const auto schedule = search::kDotsRecipe.build(knobs, p, t);
+  ASSERT_TRUE(schedule.ok()) << ir::print(p.kernel) << schedule.status().to_string();
+  const auto stage = build_stage(p.kernel, *schedule, t, leaves, {.llvm = false, .portable = !test::generates(t)});
+  ASSERT_TRUE(stage.ok()) << search::to_text(*schedule) << stage.status().to_string();
+  for (const SymbolValues& dims : shapes) {
+    auto oracle = Oracle::create({p.kernel, dims, threads, 7}, nullptr);
+    ASSERT_TRUE(oracle.ok());
+    const auto verdict = (*oracle)->verify(*stage);
+    ASSERT_TRUE(verdict.ok()) << verdict.status().to_string();
+    EXPECT_TRUE(verdict->ok) << ir::print(p.kernel) << search::to_text(*schedule) << verdict->reason;
+  }
+}
+
+const Form kForms[] = {{"nbits_4", 64, DType::f32, false},
+                       {"nbits_4", 128, DType::f32, false},
+                       {"nbits_4", 128, DType::f16, true},
+                       {"nbits_4", 128, DType::bf16, true},
+                       {"nbits_4", 256, DType::f16, false},
+                       {"awq", 128},
+                       {"awq", 64},
+                       {"gptq", 128}};
+
+TEST(DotsTiles, every_form_at_odd_numbers_of_rows) {
+  for (const Form& f : kForms) {
+    for (const int64_t k : {f.group, 3 * f.group, 4 * f.group}) {
+      for (const int64_t n : {32, 96}) {
+        for (const int64_t m : {2, 15, 16, 17, 31, 33}) {
+          SCOPED_TRACE(fmt::format("{} {} of {} by {} by {}", f.format, f.group, m, n, k));
+          expect_right(product(f, m, n, k), {{}}, std::min<int64_t>(m, 32));
+          if (HasFatalFailure()) return;
+        }
+      }
+    }
+  }
+}
+
+TEST(DotsTiles, rows_that_vary_and_threads) {
+  std::vector<SymbolValues> shapes;
+  for (const int64_t m : {1, 2, 15, 16, 17, 31, 32, 33, 65}) shapes.push_back({{"M", m}});
+  for (const Form& f : kForms) {
+    SCOPED_TRACE(fmt::format("{} {}", f.format, f.group));
+    expect_right(product(f, 0, 64, 4 * f.group), shapes, 16);
+    search::Problem p = product(f, 0, 96, 4 * f.group);
+    p.threads = 2;
+    expect_right(p, shapes, 32, 2);
+    if (HasFatalFailure()) return;
+  }
+}
+
+TEST(DotsTiles, where_they_are_offered) {
+  const ir::Target t = amx();
+  const auto values = [&](const search::Problem& p) {
+    for (const search::KnobDomain& d : search::kDotsRecipe.knobs(p, t)) {
+      if (d.name == "ti") return d.values;
+    }
+    return std::vector<int64_t>{};
+  };
+  for (const Form& f : kForms) {
+    const search::Problem p = product(f, 32, 4096, 4096);
+    EXPECT_EQ(values(p), (std::vector<int64_t>{0, 1})) << f.format << f.group;
+    EXPECT_EQ(search::kDotsRecipe.defaults(p, t).at("ti"), 0);
+    search::Knobs k = search::kDotsRecipe.defaults(p, t);
+    k["ti"] = 1;
+    k["mr"] = 33;
+    EXPECT_FALSE(search::kDotsRecipe.accepts(k, p, t).ok()) << "more rows than tiles have";
+  }
+  EXPECT_TRUE(values(product({"awq", 128}, 32, 4104, 4096)).empty()) << "columns that are no whole panels";
+  EXPECT_TRUE(values(product({"nbits_4", 32, DType::f32, false}, 32, 4096, 4096)).empty()) << "groups of half a tile";
+}
+
+}  // namespace
+}  // namespace lathe::runtime
