@@ -6,7 +6,7 @@
 
 #include "ir/analysis/analysis.h"
 #include "search/gpu/attention/attention_schedule.h"
-#include "search/gpu/attention/few_keys.h"
+#include "search/gpu/attention/one_key.h"
 #include "search/gpu/tile_rounds.h"
 #include "search/gpu/workspace.h"
 

@@ -6,7 +6,7 @@
 #include "ir/analysis/analysis.h"
 #include "ir/core/names.h"
 #include "search/gpu/attention/attention_writer.h"
-#include "search/gpu/attention/few_keys.h"
+#include "search/gpu/attention/one_key.h"
 #include "search/gpu/attention/tensor_attention.h"
 
 namespace lathe::search {

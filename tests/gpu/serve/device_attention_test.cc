@@ -334,25 +334,6 @@ TEST(DeviceAttention, OneKnownKey) {
   expect_attention(all);
 }
 
-// Caches with room for so many keys, and as many keys without lengths; causal queries see a difference of sizes.
-TEST(DeviceAttention, FewKnownKeys) {
-  std::vector<Attention> all;
-  const auto add = [&](int64_t keys, int64_t window, uint32_t type, bool cached) {
-    const int64_t depth = type == kF32 ? 32 : 64;
-    std::vector<lathe_attr> attrs = {flag("causal")};
-    if (window > 0) attrs.push_back(number("window", window));
-    const Operand q{{kB, 4, kS, depth}, type}, k{{kB, 2, keys, depth}, type};
-    const std::vector<Sizes> sizes = {
-        {.b = 3, .s = 1, .t = keys}, {.b = 2, .s = keys + 1, .t = keys}, {.b = 1, .s = 0, .t = keys}};
-    all.push_back({"few keys", cached ? "cached_attention" : "attention", {q, k, k}, attrs, sizes});
-    if (cached) all.back().operands.push_back({{kB}, kI32, kT});
-  };
-  for (const int64_t keys : {0, 2, 3, 4, 8, 9}) add(keys, 0, kF32, true);
-  for (const int64_t keys : {0, 2, 7}) add(keys, 2, kF32, false);
-  for (const int64_t keys : {2, 4, 8}) add(keys, 3, kBf16, true);
-  expect_attention(all);
-}
-
 // Keys in parts: a hint of one long sequence.
 TEST(DeviceAttention, KeysInParts) {
   const auto ctx = gpu_context();
@@ -469,9 +450,6 @@ TEST(DeviceAttention, RefusalsAreNamed) {
   const lathe_dim t = range("T", 1, 100), e = range("E", 1, 64);
   EXPECT_THAT(refused("attention", {{{fixed(2), t, fixed(8)}}, {{fixed(2), t, fixed(8)}}, {{fixed(2), t, e}}}, {}),
               testing::HasSubstr("vary in their number of columns"));
-  const std::vector<lathe_dim> one = {fixed(2), fixed(1), fixed(8)};
-  EXPECT_THAT(refused("attention", {{{fixed(2), t, fixed(8)}}, {one}, {one}}, {flag("causal")}),
-              testing::HasSubstr("see one key at most"));
 }
 
 }  // namespace
