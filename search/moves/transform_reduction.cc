@@ -84,6 +84,10 @@ Status apply_split_reduction(TransformResult& result, const Move& move, const Tr
   }
   if (split.empty()) return invalid("expected `{}` to be reduced in scope `{}`, below `at`", name, scope);
   const bool own = inside_shared_out(site.path);  // each thread has its own parts
+  for (const Access* a : split) {
+    if (own && inside_shared_out(ScopePath(a->scopes.begin() + static_cast<std::ptrdiff_t>(fixed), a->scopes.end())))
+      return invalid("expected `{}` to be reduced by one thread in an iteration of `{}`", name, site.path.back()->iter);
+  }
   if (extent->ival < 1 || extent->ival > kMaxPartials)
     return invalid("expected `{}` to have at most {} iterations", scope, kMaxPartials);
   const AssignOp op = split.front()->op;
@@ -94,11 +98,6 @@ Status apply_split_reduction(TransformResult& result, const Move& move, const Tr
     return !below || a.buffer != name || (a.reduction && a.op == op);
   });
   LATHE_RETURN_IF_ERROR(legality.require(0, alone));
-  const bool by_others =
-      own && std::any_of(split.begin(), split.end(), [&](const Access* a) {
-        return inside_shared_out(ScopePath(a->scopes.begin() + static_cast<std::ptrdiff_t>(fixed), a->scopes.end()));
-      });
-  LATHE_RETURN_IF_ERROR(legality.require(1, !by_others, fmt::format("`{}`", name)));
 
   Names names(k);
   LATHE_ASSIGN(const std::vector<std::string> created, created_names(names, move, {name + "_p"}));

@@ -93,10 +93,11 @@ TEST(DeviceWorkspace, HintsThatServeAlone) {
     const auto general = rank_on_device(whole.kernel, whole.dims, target, 1);
     ASSERT_TRUE(general.ok()) << general.status().to_string();
     const auto dims = op->hinted_dims();
-    ASSERT_EQ(dims.size(), 3u);  // 1, 8, 128 rows; blocks share the sums of 128 in their own range alone
+    // 1, 8, 128 rows: blocks share the sums of 128 in their own range alone; a row by itself has other threads.
+    ASSERT_EQ(dims.size(), 3u);
     for (size_t i = 0; i < 3; ++i) {
       const ir::Kernel part = op->problem(0, dims[i], {}).kernel;
-      EXPECT_EQ(serves_alone(general->front().schedule, part, dims[i], target, 0), item.name == "q_proj")
+      EXPECT_EQ(serves_alone(general->front().schedule, part, dims[i], target, 0), item.name == "q_proj" || i == 0)
           << item.name << i;
     }
   }
