@@ -274,8 +274,7 @@ std::vector<Transform> moves_of_order_data_and_sums() {
        .picture = "at: for n0: for n1 < P: a += v  ->  at: for q < P: p[q] = 0;\n"
                   "  for n0: for n1 < P: p[n1] += v; for r < P: a += p[r]",
        .numeric = kReassociate,
-       .preconditions = {"the statement that holds the scope must use the buffer for reductions of one kind only",
-                         "inside of a scope that is shared out, the thread that has the parts must reduce them alone"},
+       .preconditions = {"the statement that holds the scope must use the buffer for reductions of one kind only"},
        .apply = apply_split_reduction,
        .propose = propose_split_reduction},
       {.name = "share_sum",
