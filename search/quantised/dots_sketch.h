@@ -137,6 +137,7 @@ class DotsSketch {
   // dots_tiles.cc
   bool has_tiles() const;
   ir::Status accepts_tiles(const Setting& k) const;
+  std::optional<Setting> standard_tiles() const;
   double tile_cycles(int64_t rows) const;
   void write_tile(Script& s, const std::string& depth) const;
 

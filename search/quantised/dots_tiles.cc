@@ -10,6 +10,7 @@ using namespace ir;  // NOLINT: this file is all IR
 
 namespace {
 
+constexpr int64_t kAhead = 8192;         // bytes of the largest field, from memory
 constexpr int64_t kMostHeld = 16 << 10;  // bytes of a group's weights: they stay in the first cache
 // Cycles of an operation on four bytes in each lane, of a group, of a row of a group.
 constexpr double kDecode = 0.75, kGroup = 60, kRow = 12, kRowAndRest = 13;
@@ -17,8 +18,9 @@ constexpr double kDecode = 0.75, kGroup = 60, kRow = 12, kRowAndRest = 13;
 }  // namespace
 
 bool DotsSketch::has_tiles() const {
-  return t_.has(kCpu_amx_tile | kCpu_amx_int8) && g_.group % kTileDepth == 0 && g_.unpacking > 1 &&
-         g_.group * panel() <= kMostHeld && proves_divisible(p_.n->extent, panel(), Ranges(problem_.kernel));
+  return t_.has(kCpu_amx_tile | kCpu_amx_int8) && g_.group > kTileDepth && g_.group % kTileDepth == 0 &&
+         g_.unpacking > 1 && g_.group * panel() <= kMostHeld &&
+         proves_divisible(p_.n->extent, panel(), Ranges(problem_.kernel));
 }
 
 Status DotsSketch::accepts_tiles(const Setting& k) const {
@@ -28,6 +30,17 @@ Status DotsSketch::accepts_tiles(const Setting& k) const {
   if (k.tile_rows > kTileRows || k.tile_rows < 2)
     return unsupported("mr {}: expected 2 to {} rows of tiles", k.tile_rows, kTileRows);
   return {};
+}
+
+// With more rows than one of the CPU's tiles has. What is made of a group's weights is made again for the next tile.
+std::optional<DotsSketch::Setting> DotsSketch::standard_tiles() const {
+  const Setting k{.tile_rows = std::min(m_, kTileRows),
+                  .panel_columns = panel(),
+                  .prefetch = problem_.cold ? kAhead : 0,
+                  .parallel = problem_.threads > 1,
+                  .tiles = 1};
+  if (m_ <= kTileRows / 2 || !accepts(k).ok()) return std::nullopt;
+  return k;
 }
 
 // As a program of intrinsics took on an Intel server: bench/results/limits_llm_xeon.txt, groups of 128.

@@ -147,6 +147,7 @@ double DotsSketch::estimate(const Setting& k) const {
 
 // From memory one stream that is prefetched, or two that the core fetches.
 std::optional<DotsSketch::Setting> DotsSketch::standard() const {
+  if (const std::optional<Setting> tiles = standard_tiles()) return tiles;
   std::optional<Setting> best;
   double least = std::numeric_limits<double>::infinity();
   const bool hurried = !problem_.unhurried && !is_const_int(p_.m->extent);
