@@ -4,6 +4,8 @@
 #pragma once
 #include <algorithm>
 #include <cstdint>
+#include <numeric>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -39,7 +41,11 @@ class AlignedPlaces {
     }
     const bool divides = condition->op == ir::Op::k_eq && args[0]->op == ir::Op::k_mod && ir::is_const_int(args[1], 0);
     if (divides && args[0]->args[0]->op == ir::Op::k_symbol && ir::is_const_int(args[0]->args[1]))
-      multiples_.set(args[0]->args[0]->name, {0, INT64_MAX}, args[0]->args[1]->ival);
+      know(args[0]->args[0]->name, args[0]->args[1]->ival);
+  }
+
+  void know(const std::string& size, int64_t multiple) {
+    multiples_.set(size, {0, INT64_MAX}, std::lcm(multiples_.multiple_of(size), multiple));
   }
 
   const DeviceProgram* p_;

@@ -18,6 +18,12 @@ namespace {
 
 constexpr int64_t kAnything = int64_t{1} << 40;  // an integer that is read from memory, or counted
 
+// size % n == 0
+bool is_multiple(const Expr& e) {
+  return e->op == Op::k_eq && e->args[0]->op == Op::k_mod && e->args[0]->args[0]->op == Op::k_symbol &&
+         ir::is_const_int(e->args[0]->args[1]) && ir::is_const_int(e->args[1], 0);
+}
+
 // What an integer is the least of, if minima stand where it grows with them.
 std::vector<Expr> minima(const Expr& e) {
   std::vector<Expr> out;
@@ -37,6 +43,16 @@ std::vector<Expr> minima(const Expr& e) {
     default:
       return {e};
   }
+}
+
+// Whether accesses of several elements at once lie multiples of a size away.
+bool lies_by(const std::vector<DeviceStmt>& list, const std::string& size) {
+  return std::any_of(list.begin(), list.end(), [&](const DeviceStmt& s) {
+    const bool here = s.lanes > 1 && std::any_of(s.places.begin(), s.places.end(), [&](const DevicePlace& at) {
+                        return at.space == DevicePlace::Space::param && ir::uses(at.offset, size);
+                      });
+    return here || lies_by(s.body, size) || lies_by(s.otherwise, size);
+  });
 }
 
 }  // namespace
@@ -59,6 +75,7 @@ DeviceStmt WholeQuestion::question() const {
   if (!lines_.empty()) out.lanes = lanes_;
   for (const std::string& size : steps_)
     and_also(ir::make(Op::k_eq, {ir::mod(ir::symbol(size), Expr(int64_t{lanes_})), Expr(0)}));
+  for (const auto& [text, multiple] : multiples_) and_also(multiple);
   return out;
 }
 
@@ -160,6 +177,7 @@ Expr WholeQuestion::rest(const Expr& condition) const {
     const Expr a = rest(condition->args[0]), b = rest(condition->args[1]);
     return !a ? b : !b ? a : ir::make(Op::k_logical_and, {a, b});
   }
+  if (multiples_.count(print(condition)) != 0) return {};
   Facts facts;
   return follows(condition, facts) ? Expr() : condition;
 }
@@ -201,12 +219,22 @@ bool WholeQuestion::are_aligned(const DeviceStmt& s) const {
 void WholeQuestion::ask_of_lines(const DeviceStmt& s) {
   if (lanes_ == 0) lanes_ = s.lanes;
   if (!are_aligned(s)) return;
+  if (s.integer) ask_of_multiples(s.integer, s.body);
   for (const DevicePlace& at : s.places) {
     DevicePlace line;
     std::set<std::string> steps;
     begins_line(at, &line, &steps);
     lines_.emplace(fmt::format("{} {}", at.index, print(line.offset)), line);
     steps_.insert(steps.begin(), steps.end());
+  }
+}
+
+// What lies beyond these lines is aligned because of the sizes that are asked for together with them.
+void WholeQuestion::ask_of_multiples(const Expr& condition, const List& body) {
+  if (condition->op == Op::k_logical_and) {
+    for (const Expr& e : condition->args) ask_of_multiples(e, body);
+  } else if (is_multiple(condition) && lies_by(body, condition->args[0]->args[0]->name)) {
+    multiples_.emplace(print(condition), condition);
   }
 }
 

@@ -44,6 +44,7 @@ class WholeQuestion {
   bool begins_line(const DevicePlace& at, DevicePlace* line, std::set<std::string>* steps) const;
   bool are_aligned(const DeviceStmt& s) const;
   void ask_of_lines(const DeviceStmt& s);
+  void ask_of_multiples(const ir::Expr& condition, const List& body);
   void ask(const List& list);
 
   const DeviceStmt* loop_;
@@ -52,9 +53,10 @@ class WholeQuestion {
   std::set<std::string> names_;
   Facts least_;
   size_t asked_ = 0;
-  int lanes_ = 0;                             // of accesses of several at once
-  std::map<std::string, DevicePlace> lines_;  // by text: where they begin
-  std::set<std::string> steps_;               // sizes between them
+  int lanes_ = 0;                              // of accesses of several at once
+  std::map<std::string, DevicePlace> lines_;   // by text: where they begin
+  std::set<std::string> steps_;                // sizes between them
+  std::map<std::string, ir::Expr> multiples_;  // by text: conditions on sizes that stand beside lines
 };
 
 }  // namespace lathe::jit

@@ -73,15 +73,15 @@ Result<Scheduled> append_schedule(const GeneralKernel& general, const SymbolValu
   MoveList list(kernel, kRecipe);
   list.knob("threads", lanes);
   list.knob("heads", heads);
-  for (const Buffer& b : kernel.buffers) {
-    if (!is_param(b.place)) list.move("move_to_register {} {}", b.name, u);
-  }
   if (together.value_or(hinted(*a.token) > kFewTokens)) {
     list.knob(kTogether, 1);
     list.move("skip_replaced {} as later,last,each,behind,once", t);
     list.move("swap_scopes {} {}", h, t);
-    list.move("parallelize_grid {}", t);
+    list.move("parallelize_grid {}", t);  // while rows are named by integers: of a cache of one row, they are simpler
     find_last(list, interval(a.token->extent, Ranges(kernel)).hi);
+  }
+  for (const Buffer& b : kernel.buffers) {
+    if (!is_param(b.place)) list.move("move_to_register {} {}", b.name, u);
   }
   list.move("tile_scope {0} {1} tail=mask as {0}b,{0}t", h, heads);
   list.move("parallelize_grid {}b", h);

@@ -21,14 +21,19 @@ struct AttentionOp {
   int64_t window = 0;     // 0: none
   int64_t sequences = 0;  // 0: B of them; else as many, whose offsets lie one after another
   bool masked = false, sinks = false;
+  bool by_strides = false;  // keys and values of pages lie as [P, page, kept, depth]
   bool ragged() const { return std::string_view(op) == "ragged_attention"; }
   bool paged() const { return ragged() || std::string_view(op) == "paged_attention"; }
 };
 
 inline ir::Kernel kernel_of_op(const AttentionOp& a) {
   ops::Graph g;
-  const auto tensor = [&](const char* name, std::vector<ops::DimDesc> dims, ir::DType type) {
-    return ops::add_tensor(g, name, std::move(dims), false, type);
+  const auto tensor = [&](const char* name, std::vector<ops::DimDesc> dims, ir::DType type,
+                          std::vector<ir::Expr> strides = {}) {
+    return ops::add_tensor(g, name, std::move(dims), false, type, std::move(strides));
+  };
+  const auto lines = [&](int64_t n) {
+    return a.by_strides ? std::vector<ir::Expr>{a.page * a.kept * n, n, a.kept * n, 1} : std::vector<ir::Expr>{};
   };
   const auto fixed = [](int64_t n) { return ops::fixed_dim(n); };
   const ops::DimDesc b = a.sequences > 0 ? fixed(a.sequences) : ops::symbol_dim("B", 0, 64),
@@ -39,8 +44,8 @@ inline ir::Kernel kernel_of_op(const AttentionOp& a) {
   const ir::DType kept = a.bytes ? ir::DType::i8 : a.type;
   std::vector<int> in = {a.ragged() ? tensor("q", {rows, fixed(a.heads), fixed(a.depth)}, a.type)
                                     : tensor("q", {b, fixed(a.heads), rows, fixed(a.depth)}, a.type),
-                         tensor("k", {of, fixed(a.kept), t, fixed(a.depth)}, kept),
-                         tensor("v", {of, fixed(a.kept), t, fixed(a.columns)}, kept),
+                         tensor("k", {of, fixed(a.kept), t, fixed(a.depth)}, kept, lines(a.depth)),
+                         tensor("v", {of, fixed(a.kept), t, fixed(a.columns)}, kept, lines(a.columns)),
                          tensor("lengths", {b}, ir::DType::i32)};
   if (a.paged()) in.push_back(tensor("pages", {b, pages}, ir::DType::i64));
   if (a.ragged() && a.sequences > 0) in.push_back(tensor("offsets", {fixed(a.sequences + 1)}, ir::DType::i32));

@@ -108,6 +108,51 @@ TEST(AttentionParts, UnequalSequencesAreDividedWhereTheyAreFew) {
   EXPECT_EQ(best(8, 512), 0);
 }
 
+// Pages whose lines lie apart, by any distances: where they begin is asked once, together with the distances, also where
+// a window begins within a page. Each form has a device program, and some are run.
+TEST(AttentionParts, WindowsOfStridedPages) {
+  AttentionOp op = {.kept = 2, .by_strides = true};
+  int programs = 0;
+  for (const char* name : {"paged_attention", "ragged_attention"}) {
+    for (const int64_t window : {0, 1000}) {
+      for (const int64_t page : {16, 17}) {
+        for (const int64_t depth : {7, 64}) {
+          for (const ir::DType type : {kF32, kBf16}) {
+            op.op = name, op.window = window, op.page = page, op.type = type;
+            op.depth = op.columns = depth;
+            SCOPED_TRACE(testing::Message()
+                         << name << " " << window << " " << page << " " << depth << " " << ir::dtype_name(type));
+            const auto made = attention_schedule(general_kernel(kernel_of_op(op)), 0);
+            ASSERT_TRUE(made.ok()) << made.status().to_string();
+            const auto cut = cut_launches(made->kernel);
+            ASSERT_TRUE(cut.ok()) << cut.status().to_string();
+            for (const ir::Leaf& leaf : cut->leaves) {
+              const auto program = jit::lower_device(leaf);
+              EXPECT_TRUE(program.ok()) << program.status().to_string();
+              ++programs;
+            }
+          }
+        }
+      }
+    }
+  }
+  EXPECT_GE(programs, 32);
+  const auto pages = [](int64_t queries) { return SymbolValues{{"B", 2}, {"S", queries}, {"P", 5}, {"N", 3}}; };
+  expect_parts({.op = "paged_attention", .depth = 7, .columns = 7, .type = kF32, .window = 1000, .by_strides = true},
+               {0}, {pages(1), pages(20)});
+  expect_parts({.op = "paged_attention", .depth = 7, .columns = 7, .window = 30, .by_strides = true}, {0}, {pages(20)});
+  for (const int64_t page : {16, 17}) {
+    expect_parts({.op = "ragged_attention",
+                  .depth = 64,
+                  .columns = 64,
+                  .type = kF32,
+                  .page = page,
+                  .window = 20,
+                  .by_strides = true},
+                 {0}, {rows(3, 5, 3), rows(2, 40, 18)});
+  }
+}
+
 // Of a known number of keys, a cache with room for one, and windows of one in pages.
 TEST(AttentionParts, OneKey) {
   const auto one = [](const test::AttentionText& a) {

@@ -75,6 +75,23 @@ TEST(AppendSchedule, OfBf16IsWhatTheInterpreterSays) {
 }
 TEST(AppendSchedule, OfInt8IsWhatTheInterpreterSays) { expect_both_as_interpreted(kInt8, 0); }
 
+// A cache of one row, which is all that a slot may name: the last token that has one stays.
+TEST(AppendSchedule, OneRow) {
+  for (const std::string& text : {append("f32", "f32", "i64", 24), std::string(kInt8)}) {
+    const ir::Kernel naive = search::restrict_symbols(kernel_of(text), {{"P", {1, 1}}});
+    const search::GeneralKernel general = search::general_kernel(naive);
+    for (const bool together : {false, true}) {
+      const auto made = search::append_schedule(general, sizes_of(general, {{"T", 64}, {"H", 3}}), together);
+      ASSERT_TRUE(made.ok()) << made.status().to_string() << text;
+      for (const int64_t tokens : {0, 1, 2, 17}) {
+        const ir::SymbolValues sizes = {{"T", tokens}, {"H", 3}};
+        expect_as_interpreted(made->kernel, sizes_of(general, sizes), 1e-5);
+        expect_values_kept(naive, general, made, sizes, 0.01);
+      }
+    }
+  }
+}
+
 // Few tokens take turns by default, and the other way is measured, too.
 TEST(AppendSchedule, TheNumberOfTokensChooses) {
   const search::GeneralKernel general = search::general_kernel(kernel_of(append("bf16", "bf16", "i32", 128)));
