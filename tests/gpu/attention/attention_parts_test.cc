@@ -153,6 +153,16 @@ TEST(AttentionParts, WindowsOfStridedPages) {
   }
 }
 
+// Lines of one element: a thread has its keys alone.
+TEST(AttentionParts, PagesOfOneElement) {
+  expect_parts({.op = "paged_attention", .depth = 1, .columns = 1, .type = kF32}, {0},
+               {sizes(2, 1, 0), sizes(2, 3, 48)});
+  expect_parts({.op = "paged_attention", .depth = 1, .columns = 1, .page = 1, .by_strides = true}, {0},
+               {{{"B", 2}, {"S", 8}, {"P", 9}, {"N", 5}}});
+  expect_parts({.op = "ragged_attention", .heads = 6, .kept = 3, .depth = 1, .columns = 5, .type = kF32}, {0},
+               {rows(3, 5, 3)});
+}
+
 // Of a known number of keys, a cache with room for one, and windows of one in pages.
 TEST(AttentionParts, OneKey) {
   const auto one = [](const test::AttentionText& a) {
