@@ -108,8 +108,8 @@ TEST(AttentionParts, UnequalSequencesAreDividedWhereTheyAreFew) {
   EXPECT_EQ(best(8, 512), 0);
 }
 
-// Pages whose lines lie apart, by any distances: where they begin is asked once, together with the distances, also where
-// a window begins within a page. Each form has a device program, and some are run.
+// Pages whose lines lie apart, by any distances: where they begin is asked once, together with the distances, also
+// where a window begins within a page. Each form has a device program, and some are run.
 TEST(AttentionParts, WindowsOfStridedPages) {
   AttentionOp op = {.kept = 2, .by_strides = true};
   int programs = 0;
