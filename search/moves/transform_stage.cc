@@ -270,7 +270,8 @@ Status apply_inline_temporary(TransformResult& result, const Move& move, const T
     for (size_t i = 0; i < write.scopes.size(); ++i) {
       const int d = dimension_of(write, write.scopes[i]->iter);
       if (d < 0) {
-        in_order = in_order && i < common;  // else the read finds the last iteration's value
+        const bool once = is_const_int(write.scopes[i]->extent, 1) && !uses(write.stmt->value, write.scopes[i]->iter);
+        in_order = in_order && (once || i < common);  // else the read finds the last iteration's value
         continue;
       }
       const Expr& at = read->index[static_cast<size_t>(d)];

@@ -108,8 +108,8 @@ TEST(AttentionParts, UnequalSequencesAreDividedWhereTheyAreFew) {
   EXPECT_EQ(best(8, 512), 0);
 }
 
-// Pages whose lines lie apart, by any distances: where they begin is asked once, together with the distances, also where
-// a window begins within a page. Each form has a device program, and some are run.
+// Pages whose lines lie apart, by any distances: where they begin is asked once, together with the distances, also
+// where a window begins within a page. Each form has a device program, and some are run.
 TEST(AttentionParts, WindowsOfStridedPages) {
   AttentionOp op = {.kept = 2, .by_strides = true};
   int programs = 0;
@@ -151,6 +151,16 @@ TEST(AttentionParts, WindowsOfStridedPages) {
                   .by_strides = true},
                  {0}, {rows(3, 5, 3), rows(2, 40, 18)});
   }
+}
+
+// Lines of one element: a thread has its keys alone.
+TEST(AttentionParts, PagesOfOneElement) {
+  expect_parts({.op = "paged_attention", .depth = 1, .columns = 1, .type = kF32}, {0},
+               {sizes(2, 1, 0), sizes(2, 3, 48)});
+  expect_parts({.op = "paged_attention", .depth = 1, .columns = 1, .page = 1, .by_strides = true}, {0},
+               {{{"B", 2}, {"S", 8}, {"P", 9}, {"N", 5}}});
+  expect_parts({.op = "ragged_attention", .heads = 6, .kept = 3, .depth = 1, .columns = 5, .type = kF32}, {0},
+               {rows(3, 5, 3)});
 }
 
 // Of a known number of keys, a cache with room for one, and windows of one in pages.
