@@ -36,7 +36,7 @@ ir::Result<std::vector<search::Scheduled>> rank_on_device(const ir::Kernel& naiv
 ir::Result<int64_t> most_workspace(const ir::Kernel& naive, const search::Scheduled& scheduled);
 
 // Whether the default of a part of a Kernel's range is another Schedule than the one that serves the whole range: for
-// the sizes there, or for the workspace that it would take elsewhere (search/gpu/workspace.h). dims: those of most calls.
+// the sizes there, or for the workspace that it would take elsewhere (search/gpu/workspace.h). dims: of most calls.
 bool serves_alone(const search::Schedule& whole, const ir::Kernel& part, const SymbolValues& dims,
                   const ir::GpuTarget& target, uint32_t allowed);
 

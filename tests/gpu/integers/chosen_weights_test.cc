@@ -124,8 +124,8 @@ TEST_P(ChosenMatrix, CompilesAsPredicted) {
       const std::string what = to_text(made->schedule);
       const auto cut = search::cut_launches(made->kernel);
       ASSERT_TRUE(cut.ok()) << cut.status().to_string();
-      // Products are of tensor cores, whose factors are copied on their way, or each thread's own; these load by 8 bytes
-      // or more.
+      // Products are of tensor cores, whose factors are copied on their way, or each thread's own; these load by 8
+      // bytes or more.
       const bool tensor = made->schedule.recipe == "decoded_tensor.1";
       EXPECT_EQ(tensor, grouped && rows > kFewRows && type == DType::bf16) << what;
       int mma = 0, squares = 0, copies = 0, fma = 0, wide = 0;

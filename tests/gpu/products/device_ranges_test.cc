@@ -1,6 +1,6 @@
 // Hinted ranges on a device without a warm-up, through the C ABI and the fakes: a kernel of its own wherever ranking
-// chooses another Schedule than for the largest hint, one kernel for all elsewhere, and nothing compiled that the caller
-// does not allow.
+// chooses another Schedule than for the largest hint, one kernel for all elsewhere, and nothing compiled that the
+// caller does not allow.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
