@@ -21,8 +21,8 @@ struct Work {
 Work work_at(const ops::Graph& finished, const SymbolValues& values);
 
 // The least time for it by the profile's ceilings, in us: such arithmetic on all threads, or moving the bytes from
-// where they lie (memory for cold constants; else the smallest cache that holds the operands). 0 if the profile is empty; a
-// profile that lacks the peak of that arithmetic says the time of the bytes.
+// where they lie (memory for cold constants; else the smallest cache that holds the operands). 0 if the profile is
+// empty; a profile that lacks the peak of that arithmetic says the time of the bytes.
 double roofline_us(const Work& work, const Arithmetic& arithmetic, const MachineProfile& profile,
                    const ir::Target& target, bool cold, int threads);
 
