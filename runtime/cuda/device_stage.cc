@@ -112,10 +112,14 @@ Result<int64_t> most_workspace(const ir::Kernel& naive, const search::Scheduled&
   return static_cast<int64_t>(std::min(bytes, kMost));
 }
 
-bool serves_alone(const search::Schedule& whole, const ir::Kernel& part, const SymbolValues& dims,
+bool serves_alone(const Stage& whole, const SymbolValues& whole_dims, const ir::Kernel& part, const SymbolValues& dims,
                   const ir::GpuTarget& target, uint32_t allowed) {
-  const Result<std::vector<search::Scheduled>> ranked = rank_on_device(part, dims, target, 1, allowed);
-  return ranked.ok() && search::to_text(ranked->front().schedule) != search::to_text(whole);
+  const auto first = [&](const ir::Kernel& naive, const SymbolValues& at) {
+    const Result<std::vector<search::Scheduled>> ranked = rank_on_device(naive, at, target, 1, allowed);
+    return ranked.ok() ? search::to_text(ranked->front().schedule) : "";
+  };
+  const std::string own = first(part, dims);
+  return !own.empty() && own != search::to_text(whole.schedule) && own != first(whole.naive, whole_dims);
 }
 
 Result<DevicePlan> plan_on_device(const ir::Kernel& naive, const SymbolValues& dims, const search::Schedule* schedule,

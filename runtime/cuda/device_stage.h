@@ -35,9 +35,10 @@ ir::Result<std::vector<search::Scheduled>> rank_on_device(const ir::Kernel& naiv
 // Bytes that the Schedule takes of the workspace in the largest call of the naive Kernel's range.
 ir::Result<int64_t> most_workspace(const ir::Kernel& naive, const search::Scheduled& scheduled);
 
-// Whether the default of a part of a Kernel's range is another Schedule than the one that serves the whole range: for
-// the sizes there, or for the workspace that it would take elsewhere (search/gpu/workspace.h). dims: of most calls.
-bool serves_alone(const search::Schedule& whole, const ir::Kernel& part, const SymbolValues& dims,
+// Whether the default of a part of a Kernel's range is another Schedule than the one that serves the whole range, and
+// than that range's default, which may have been refused: for the sizes there, or for the workspace that it would take
+// elsewhere (search/gpu/workspace.h). dims: of most calls.
+bool serves_alone(const Stage& whole, const SymbolValues& whole_dims, const ir::Kernel& part, const SymbolValues& dims,
                   const ir::GpuTarget& target, uint32_t allowed);
 
 // By that Schedule; null: the default or, where its code is refused, as with registers that are spilled, the next one

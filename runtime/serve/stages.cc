@@ -235,18 +235,20 @@ Status Stages::add_on_device(int kernel, bool packed, const PrepareRequest& requ
 
 // Where it cannot be made, or its code is refused and that of the whole range's Schedule is what is left, the whole
 // range's stage serves its calls.
-void Stages::add_range_on_device(int kernel, const search::Problem& problem, const OnDevice& on, PrepareInfo& info) {
+void Stages::add_range_on_device(int kernel, const search::Problem& problem, const PrepareRequest& request,
+                                 const OnDevice& on, PrepareInfo& info) {
   const SymbolRanges range = definition_.range_of(kernel, problem);
   const auto& list = stages_[static_cast<size_t>(kernel)];
   if (std::any_of(list.begin(), list.end(), [&](const auto& s) { return s->range == range; })) return;
-  const search::Schedule& whole = list.front()->stage.schedule;
-  if (!serves_alone(whole, problem.kernel, problem.dims, on.device->target(), on.policy.allowed)) return;
+  const Stage& whole = list.front()->stage;
+  const SymbolValues whole_dims = definition_.general_problem(kernel, true, request).dims;
+  if (!serves_alone(whole, whole_dims, problem.kernel, problem.dims, on.device->target(), on.policy.allowed)) return;
   Result<Stage> stage =
       build_device_stage(problem.kernel, problem.dims, nullptr, on.device, context_.device_codes(), on.policy);
   if (!stage.ok()) return left_to_whole(range, stage.status().message());
   if ((stage->schedule.numeric & kDefaultAllowed & ~on.policy.allowed) != 0)
     return left_to_whole(range, "liberties that the caller does not allow");
-  if (search::to_text(stage->schedule) == search::to_text(whole)) return;
+  if (search::to_text(stage->schedule) == search::to_text(whole.schedule)) return;
   ServedStage attributes;
   attributes.stage = std::move(*stage);
   const auto kept = keep_stage(kernel, problem, std::move(attributes), info);
@@ -317,7 +319,7 @@ Result<PrepareInfo> Stages::prepare_on_device(const PrepareRequest& request) {
       }
       info.missed = true;
       info.miss = reason;
-      if (ranged) add_range_on_device(kernel, p, on, info);
+      if (ranged) add_range_on_device(kernel, p, request, on, info);
     }
     if (stages_[k].empty()) LATHE_RETURN_IF_ERROR(add_on_device(kernel, true, request, on, info));
     if (!stages_[k].front()->stage.packed.empty())

@@ -127,7 +127,8 @@ class Stages {
   struct OnDevice;
   ir::Status add_on_device(int kernel, bool packed, const PrepareRequest& request, const OnDevice& on,
                            PrepareInfo& info);
-  void add_range_on_device(int kernel, const search::Problem& problem, const OnDevice& on, PrepareInfo& info);
+  void add_range_on_device(int kernel, const search::Problem& problem, const PrepareRequest& request,
+                           const OnDevice& on, PrepareInfo& info);
   ir::Result<bool> add_decided_on_device(int kernel, const search::Problem& problem, const DecisionQuery& query,
                                          const Decision& decision, const OnDevice& on, PrepareInfo& info,
                                          MissReason* why);

@@ -133,8 +133,8 @@ TEST(DeviceDrivers, WithoutDriverOrCompilerItSaysSoAndTheCpuServes) {
   }
   const auto ctx = gpu_context();
   const auto graph = unary_graph(ctx.get(), "relu", {range("N", 1, 4096)});
-  EXPECT_EQ(resolve_on(ctx.get(), graph.get(), LATHE_WAIT_NOW, kernel, nullptr, &e, 3), LATHE_STATUS_DEVICE);
-  EXPECT_THAT(std::string(e.message), HasSubstr("device 2, and the driver has 2"));
+  EXPECT_EQ(resolve_on(ctx.get(), graph.get(), LATHE_WAIT_NOW, kernel, nullptr, &e, 9), LATHE_STATUS_DEVICE);
+  EXPECT_THAT(std::string(e.message), HasSubstr("device 8, and the driver has 8"));
   EXPECT_EQ(resolve_on(ctx.get(), graph.get(), LATHE_WAIT_NOW, kernel, nullptr, &e, 65), LATHE_STATUS_INVALID);
 }
 

@@ -121,9 +121,9 @@ TEST_F(DeviceWarmup, BadBudgetsAreNamed) {
   lathe_error e;
   EXPECT_EQ(run_plan({}, 1, report, e, 65), LATHE_STATUS_INVALID);
   EXPECT_EQ(std::string(e.arg_name), "budget.device");
-  EXPECT_EQ(run_plan({}, 1, report, e, 4), LATHE_STATUS_DEVICE);
+  EXPECT_EQ(run_plan({}, 1, report, e, 9), LATHE_STATUS_DEVICE);
   EXPECT_EQ(std::string(e.arg_name), "budget.device");
-  EXPECT_THAT(std::string(e.message), HasSubstr("device 3, and the driver has 2"));
+  EXPECT_THAT(std::string(e.message), HasSubstr("device 8, and the driver has 8"));
 }
 
 // Without a driver for a kind, then on such a GPU.

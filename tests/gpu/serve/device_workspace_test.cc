@@ -92,12 +92,15 @@ TEST(DeviceWorkspace, HintsThatServeAlone) {
     const search::Problem whole = op->general_problem(0, true, {});
     const auto general = rank_on_device(whole.kernel, whole.dims, target, 1);
     ASSERT_TRUE(general.ok()) << general.status().to_string();
+    Stage serving;
+    serving.naive = whole.kernel;
+    serving.schedule = general->front().schedule;
     const auto dims = op->hinted_dims();
     // 1, 8, 128 rows: blocks share the sums of 128 in their own range alone; a row by itself has other threads.
     ASSERT_EQ(dims.size(), 3u);
     for (size_t i = 0; i < 3; ++i) {
       const ir::Kernel part = op->problem(0, dims[i], {}).kernel;
-      EXPECT_EQ(serves_alone(general->front().schedule, part, dims[i], target, 0), item.name == "q_proj" || i == 0)
+      EXPECT_EQ(serves_alone(serving, whole.dims, part, dims[i], target, 0), item.name == "q_proj" || i == 0)
           << item.name << i;
     }
   }

@@ -60,6 +60,16 @@ TEST(Work, TheLeastTimeIsByTheArithmeticThatMayBeUsed) {
   expect(f32, kPairs, xeon, 192);
   expect(bf16, kPairs, xeon, 3072);
   expect(bytes, kDefaultAllowed, xeon, 6144);
+  // 4-bit weights in blocks of 32: beside dots scales take a ninth of the pipes, beside tiles nothing.
+  ops::Graph low;
+  const int x = ops::add_tensor(low, "x", {ops::fixed_dim(512), ops::fixed_dim(512)}),
+            w = ops::add_tensor(low, "w", {ops::fixed_dim(512), ops::fixed_dim(512 / 32 * 18)}, true, ir::DType::u8);
+  low.outputs = {ops::add_node(low, "quantized_matmul", {x, w}, "y", {{"format", std::string("q4_0")}})};
+  const ops::Graph q4_0 = ops::finish(low).value();
+  constexpr uint32_t kBytes = kDefaultAllowed | ir::kQuantisedActivations;
+  expect(q4_0, kBytes, zen5, 1040 * 16 / 18.0);
+  expect(q4_0, kBytes, xeon, 6144);
+  expect(q4_0, kDefaultAllowed, zen5, 260);
   // An older profile does not say what bytes take: then the bytes that are moved say the least, here from L3.
   MachineProfile old{zen5.rates};
   std::erase_if(old.values, [](const auto& v) { return v.first == "vpdpbusd"; });
