@@ -1,6 +1,6 @@
 // What the analyses found out, so that they need not find it out again: expressions that simplify() found in canonical
-// form, and what is known of an iterator in its scope. The moves of a Schedule meet the same
-// scopes and extents one after the other: most of what they ask is known. No result depends on it.
+// form, and what is known of an iterator in its scope. The moves of a Schedule meet the same scopes and extents one
+// after the other: most of what they ask is known. No result depends on it.
 #pragma once
 #include <array>
 #include <string>

@@ -143,16 +143,16 @@ constexpr uint64_t kAvx2 = kCpu_avx2, k512 = kCpu_avx512f | kCpu_avx512bw, k256 
 // Of a step of vectors: two for each byte, or pair of bytes, of a factor and each sum's lane.
 constexpr int64_t of_vectors(int64_t bytes, int64_t of_factor) { return 2 * kFmaChains * bytes / of_factor; }
 constexpr DotLoop kDots[] = {
-    {"vpmaddubsw", ir::DType::i8, kAvx2, 3, false, of_vectors(32, 1), vpmaddubsw_256},
-    {"vpmaddubsw", ir::DType::i8, k512, 3, false, of_vectors(64, 1), vpmaddubsw_512},
-    {"vpdpbusd", ir::DType::i8, kCpu_avx_vnni, 1, false, of_vectors(32, 1), vex_vpdpbusd_256},
-    {"vpdpbusd", ir::DType::i8, k256 | kCpu_avx512vnni, 1, false, of_vectors(32, 1), vpdpbusd_256},
-    {"vpdpbusd", ir::DType::i8, k512 | kCpu_avx512vnni, 1, false, of_vectors(64, 1), vpdpbusd_512},
-    {"vdpbf16ps", ir::DType::bf16, k256 | kCpu_avx512bf16, 1, false, of_vectors(32, 2), vdpbf16ps_256},
-    {"vdpbf16ps", ir::DType::bf16, k512 | kCpu_avx512bf16, 1, false, of_vectors(64, 2), vdpbf16ps_512},
+    {"vpmaddubsw", ir::DType::i8, kAvx2, 3, of_vectors(32, 1), vpmaddubsw_256},
+    {"vpmaddubsw", ir::DType::i8, k512, 3, of_vectors(64, 1), vpmaddubsw_512},
+    {"vpdpbusd", ir::DType::i8, kCpu_avx_vnni, 1, of_vectors(32, 1), vex_vpdpbusd_256},
+    {"vpdpbusd", ir::DType::i8, k256 | kCpu_avx512vnni, 1, of_vectors(32, 1), vpdpbusd_256},
+    {"vpdpbusd", ir::DType::i8, k512 | kCpu_avx512vnni, 1, of_vectors(64, 1), vpdpbusd_512},
+    {"vdpbf16ps", ir::DType::bf16, k256 | kCpu_avx512bf16, 1, of_vectors(32, 2), vdpbf16ps_256},
+    {"vdpbf16ps", ir::DType::bf16, k512 | kCpu_avx512bf16, 1, of_vectors(64, 2), vdpbf16ps_512},
 #if LATHE_ASSEMBLES_TILES
-    {"tdpbusd", ir::DType::i8, kCpu_amx_tile | kCpu_amx_int8, 1, true, of_tiles(1), tdpbusd_loop},
-    {"tdpbf16ps", ir::DType::bf16, kCpu_amx_tile | kCpu_amx_bf16, 1, true, of_tiles(2), tdpbf16ps_loop},
+    {"tdpbusd", ir::DType::i8, kCpu_amx_tile | kCpu_amx_int8, 0, of_tiles(1), tdpbusd_loop},
+    {"tdpbf16ps", ir::DType::bf16, kCpu_amx_tile | kCpu_amx_bf16, 0, of_tiles(2), tdpbf16ps_loop},
 #endif
 };
 

@@ -28,8 +28,7 @@ struct DotLoop {
   const char* instruction;  // the one that multiplies
   ir::DType factors;        // bf16, or i8 for bytes
   uint64_t features;        // to be called only where host_target() has them
-  int instructions;         // that a vector of products takes, its sums included
-  bool tiles;               // not on the pipes of vectors
+  int instructions;         // that a vector of products takes on the pipes of vectors, its sums included; 0: tiles do
   int64_t operations;       // of a step; a multiply-add is two
   void (*run)(int64_t steps);
 };

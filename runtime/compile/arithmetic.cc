@@ -55,6 +55,7 @@ Arithmetic arithmetic_of(const ops::Graph& finished, const ops::Lowered& lowered
     const search::Groups groups = search::groups_of(parts, ir::Ranges(k.kernel));
     if (groups.group == 0) continue;
     out.factors = ir::DType::i8;
+    out.tiles = out.tiles || groups.fill_tiles();
     const double group = static_cast<double>(groups.group);
     out.beside = 2 * kDepth / std::min<double>(group, search::kUsualScale);
     if (groups.weight.rest) out.beside += 2 * kDepth / group;
@@ -63,7 +64,8 @@ Arithmetic arithmetic_of(const ops::Graph& finished, const ops::Lowered& lowered
 }
 
 double ceiling_of(const Arithmetic& arithmetic, ir::DType factors, int instructions) {
-  if (arithmetic.factors != ir::DType::i8 || factors != ir::DType::i8 || arithmetic.beside == 0) return 1;
+  const bool beside = arithmetic.factors == ir::DType::i8 && factors == ir::DType::i8 && instructions > 0;
+  if (!beside || arithmetic.beside == 0) return 1;
   const double dots = kDots * instructions;
   return dots / (dots + arithmetic.beside);
 }

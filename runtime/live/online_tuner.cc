@@ -327,14 +327,15 @@ void OnlineTuner::refresh(double dt_s) {
   }
 }
 
-double OnlineTuner::floor_us(Context& context, const Operator& op, const LiveShape& shape,
-                             const PrepareRequest& request) {
+double OnlineTuner::floor_us(Context& context, const Operator& op, const LiveShape& shape, Watched& watched) {
+  const PrepareRequest& request = watched.request;
   if (!profile_read_) {
     if (ir::Result<MachineProfile> stored = parse_profile(context.find_profile()); stored.ok())
       profile_ = std::move(*stored);
     profile_read_ = true;
   }
-  return roofline_us(work_at(op.graph(), shape.call.symbols), op.arithmetic(request), profile_, context.target(),
+  if (!watched.arithmetic) watched.arithmetic = op.arithmetic(request);
+  return roofline_us(work_at(op.graph(), shape.call.symbols), *watched.arithmetic, profile_, context.target(),
                      request.cold, request.threads) /
          kRooflineShare;
 }
@@ -359,7 +360,7 @@ OnlineTuner::Choice OnlineTuner::choose(Context& context, bool trials) {
       const auto slots =
           static_cast<int>(std::count_if(w.candidacies.begin(), w.candidacies.end(), own)) * options_.rules.candidates;
       const double cost = 1 + static_cast<double>(slots) / options_.rules.candidates;
-      const double priority = tune_priority(rate->per_s, us, floor_us(context, *op, s, w.request), slots, cost);
+      const double priority = tune_priority(rate->per_s, us, floor_us(context, *op, s, w), slots, cost);
       if (priority <= best.priority) continue;
       for (size_t k = 0; k < s.body->steps.size(); ++k) {
         const auto kernel = static_cast<int>(k);

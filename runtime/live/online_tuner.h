@@ -10,11 +10,13 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "runtime/base/aside.h"
+#include "runtime/compile/arithmetic.h"
 #include "runtime/live/candidacy.h"
 #include "runtime/live/cpu_budget.h"
 #include "runtime/measure/machine_profile.h"
@@ -86,6 +88,7 @@ class OnlineTuner {
   struct Watched {
     std::weak_ptr<Operator> op;
     PrepareRequest request;
+    std::optional<Arithmetic> arithmetic;  // known once it is asked for
     std::vector<Rate> rates;
     std::vector<std::string> covered;  // ranges that have been proposed for, or need nothing
     std::vector<std::unique_ptr<Candidacy>> candidacies;
@@ -122,7 +125,7 @@ class OnlineTuner {
   int64_t used_ns();
   void charge(Context& context, int64_t now);
   void keep_off(int64_t now);
-  double floor_us(Context& context, const Operator& op, const LiveShape& shape, const PrepareRequest& request);
+  double floor_us(Context& context, const Operator& op, const LiveShape& shape, Watched& watched);
   Evaluator worker(Context& context);
   Evaluator paced(Context& context);
   void rest(Context& context);

@@ -78,9 +78,9 @@ PeakProbe best_of(double fma, ir::DType factors, const ir::Target& target, bool 
   PeakProbe best;
   best.gflops = fma;
   for (const jit::DotLoop& l : jit::dot_loops()) {
-    if (l.factors != factors || !target.has(l.features) || (l.tiles && !tiles)) continue;
+    if (l.factors != factors || !target.has(l.features) || (l.instructions == 0 && !tiles)) continue;
     const double gflops = rate(l);
-    if (gflops > best.gflops) best = {gflops, factors, l.instruction, l.instructions, l.tiles};
+    if (gflops > best.gflops) best = {gflops, factors, l.instruction, l.instructions};
   }
   return best;
 }

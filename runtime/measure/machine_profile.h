@@ -29,8 +29,7 @@ struct PeakProbe {
   double gflops = 0;
   ir::DType factors = ir::DType::f32;
   const char* instruction = "fma";
-  int instructions = 1;  // for a vector of products with their sums
-  bool tiles = false;
+  int instructions = 1;  // as of jit::DotLoop
 };
 
 // Holds the buffers between probes. Not thread-safe; runs on the caller's thread. Pin it for steady

@@ -75,8 +75,7 @@ Work work_at(const ops::Graph& finished, const SymbolValues& values) {
 
 double roofline_us(const Work& work, const Arithmetic& arithmetic, const MachineProfile& profile,
                    const ir::Target& target, bool cold, int threads) {
-  // Weights of few bits in long groups go by tiles, too, and what scales their sums then runs beside.
-  const PeakProbe peak = profile.peak(arithmetic.factors, target, arithmetic.tiles || !arithmetic.format.empty());
+  const PeakProbe peak = profile.peak(arithmetic.factors, target, arithmetic.tiles);
   const double bytes = work.read_bytes + work.write_bytes;
   const auto place = [&](double footprint) {
     return footprint <= static_cast<double>(target.l1_bytes)   ? "l1"
@@ -90,7 +89,7 @@ double roofline_us(const Work& work, const Arithmetic& arithmetic, const Machine
   if (read_memory <= 0 || read_hot <= 0) return 0;
   const double moving = (constant / read_memory + hot / read_hot) * 1e-3;
   if (peak.gflops <= 0) return moving;
-  const double ceiling = peak.tiles ? 1 : ceiling_of(arithmetic, peak.factors, peak.instructions);
+  const double ceiling = ceiling_of(arithmetic, peak.factors, peak.instructions);
   return std::max(work.flops / (peak.gflops * ceiling * std::max(threads, 1)) * 1e-3, moving);
 }
 

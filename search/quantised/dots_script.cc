@@ -139,15 +139,7 @@ void DotsSketch::write_products(Script& s, const Setting& k) const {
   for (const std::string& piece : pieces) {
     // Sums in tiles are of so many rows that their code would be too long.
     if (k.tiles == 0 || piece == "_groups" || piece == "_quads") s.move("unroll_scope m{}", piece);
-    std::string scope = fmt::format("n{}", piece);
-    if (k.streams > 1) {
-      s.move("tile_scope {} {} tail=exact as {}s,{}p", scope, k.panel_columns, scope, scope);
-      s.move("unroll_scope {}s", scope);
-      scope += "p";
-    }
-    s.move("tile_scope {} {} tail={} as {}v,{}l", scope, t_.lanes, tail, scope, scope);
-    s.move("unroll_scope {}v", scope);
-    s.move("vectorize_scope {}l", scope);
+    vectorize_columns(s, fmt::format("n{}", piece), k.streams > 1 ? k.panel_columns : 0, t_.lanes, tail);
   }
   if (k.tiles != 0) {
     write_tile(s, depth);

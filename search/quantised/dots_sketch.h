@@ -59,8 +59,8 @@ class DotsSketch {
   static constexpr int64_t kLeastTurns = 5, kMostTurns = 11;  // sums of groups that take turns
   static constexpr int64_t kScratchRegisters = 6, kWeightRegisters = 2;  // of what is in the making
   static constexpr int64_t kOperationBytes = 8;
-  static constexpr int64_t kTileRows = 32, kTileDepth = 64;  // of what waits in tiles
-  static constexpr const char* kHeld = "kw";                 // the bytes of a group's weights
+  static constexpr int64_t kTileRows = 32;    // of what waits in tiles
+  static constexpr const char* kHeld = "kw";  // the bytes of a group's weights
   // Two vectors share what lanes have in common; of short groups, whose sums end often, one leaves registers for those
   // of taller tiles, if products take their pipe so long that loads keep up.
   bool narrow() const { return g_.group < kLeastScale && t_.halves() > 1; }

@@ -18,8 +18,7 @@ constexpr double kDecode = 0.75, kGroup = 60, kRow = 12, kRowAndRest = 13;
 }  // namespace
 
 bool DotsSketch::has_tiles() const {
-  return t_.has(kCpu_amx_tile | kCpu_amx_int8) && g_.group > kTileDepth && g_.group % kTileDepth == 0 &&
-         g_.unpacking > 1 && g_.group * panel() <= kMostHeld &&
+  return t_.has(kCpu_amx_tile | kCpu_amx_int8) && g_.fill_tiles() && g_.group * panel() <= kMostHeld &&
          proves_divisible(p_.n->extent, panel(), Ranges(problem_.kernel));
 }
 

@@ -11,6 +11,7 @@ namespace lathe::search {
 
 inline constexpr int64_t kQuad = 4;
 inline constexpr int64_t kUnrolledQuads = 16;  // of a group in straight code
+inline constexpr int64_t kTileDepth = 64;      // terms of a product of tiles of bytes
 // Activations that share a scale. A language model's logits bear 64, not 128 (docs/decoder_loop.md).
 inline constexpr int64_t kLeastScale = 32, kUsualScale = 64, kMostScale = 256;
 
@@ -26,6 +27,8 @@ struct Groups {
   ir::GroupedWeight weight;  // of iterators "g" and that of the depth
   int64_t quads() const { return group / kQuad; }
   bool straight() const { return quads() <= kUnrolledQuads; }
+  // Whether sums of a group may wait in tiles of the CPU's own, whose products have so many terms.
+  bool fill_tiles() const { return group > kTileDepth && group % kTileDepth == 0 && unpacking > 1; }
 };
 
 // The widest groups that serve; of 0 weights: the weight is nothing of the kind.

@@ -101,6 +101,17 @@ int64_t end_bytes(const QuantisedParts& parts, int64_t vectors) {
   return instructions * vectors * kInstruction;
 }
 
+void vectorize_columns(Script& s, std::string scope, int64_t panel, int64_t lanes, const char* tail) {
+  if (panel > 0) {
+    s.move("tile_scope {} {} tail=exact as {}s,{}p", scope, panel, scope, scope);
+    s.move("unroll_scope {}s", scope);
+    scope += "p";
+  }
+  s.move("tile_scope {} {} tail={} as {}v,{}l", scope, lanes, tail, scope, scope);
+  s.move("unroll_scope {}v", scope);
+  s.move("vectorize_scope {}l", scope);
+}
+
 void pack_field(Script& s, const QuantisedField& field, int64_t columns, int quads) {
   using Part = LayoutDim::Part;
   s.move("tile_buffer {} {} {}", field.name, field.n_dim, columns);

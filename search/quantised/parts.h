@@ -48,6 +48,8 @@ inline constexpr int64_t kMostEndBytes = 6 << 10;
 // The layout [which, n / columns, ..., n % columns]. quads >= 0: that dimension in fours, each with its output:
 // [which, n / columns, ..., quads / 4, n % columns, quads % 4].
 void pack_field(Script& s, const QuantisedField& field, int64_t columns, int quads = -1);
+// A scope over columns in vectors; panel > 0: of panels side by side, of so many columns each.
+void vectorize_columns(Script& s, std::string scope, int64_t panel, int64_t lanes, const char* tail);
 
 // Whether the caller's fields are parts of the same blocks of bytes, and all that a group of weights has to itself can
 // lie beside each other: a block is one group, or its largest field has groups, or parts of some of these, as a

@@ -323,15 +323,7 @@ void QuantisedSketch::write_tiles(Script& s, const Setting& k) const {
   for (const QuantisedField& f : p_.fields) pack_field(s, f, k.panel_columns);
   for (size_t i = 0; i < pieces; ++i) {
     s.move("unroll_scope {}", piece("m1", i));
-    std::string scope = piece("n1", i);
-    if (k.streams > 1) {
-      s.move("tile_scope {} {} tail=exact as {}s,{}p", scope, k.panel_columns, scope, scope);
-      s.move("unroll_scope {}s", scope);
-      scope += "p";
-    }
-    s.move("tile_scope {} {} tail={} as {}v,{}l", scope, t_.lanes, tail, scope, scope);
-    s.move("unroll_scope {}v", scope);
-    s.move("vectorize_scope {}l", scope);
+    vectorize_columns(s, piece("n1", i), k.streams > 1 ? k.panel_columns : 0, t_.lanes, tail);
   }
   s.move("move_to_register {} m0", sums);
   if (k.prefetch > 0 && !depth.empty()) {

@@ -70,6 +70,7 @@ std::vector<Transform> moves_of_numbers() {
        .picture = "for g: for m: for k: s += i32(x[m, k]) * f(q[k])  ->  for g: for i: h[i] = u8(f(q[i])); "
                   "for m: for k: s += i32(x[m, k]) * i32(h[k])   (at=g)",
        .numeric = kExact,
+       .preconditions = {"the factor must be an integer of 0 to 255", "the factor must be made of inputs"},
        .apply = apply_hold_bytes,
        .propose = propose_hold_bytes},
       {.name = "split_to_bf16",

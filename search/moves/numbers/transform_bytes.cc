@@ -33,8 +33,9 @@ Stmt* product_in(Stmt& scope, std::vector<Stmt*>& scopes) {
 
 }  // namespace
 
-Status apply_hold_bytes(TransformResult& result, const Move& move, const TransformParams&) {
+Status apply_hold_bytes(TransformResult& result, const Move& move, const TransformParams& params) {
   Kernel& k = result.kernel;
+  const Legality legality("hold_bytes", params);
   LATHE_ASSIGN(const ScopeSite site, find_plain_site(k, move.args[0]));
   const std::string& at = move.options.at("at");
   const auto owner = std::find_if(site.outer.begin(), site.outer.end(), [&](const Stmt* s) { return s->iter == at; });
@@ -47,13 +48,13 @@ Status apply_hold_bytes(TransformResult& result, const Move& move, const Transfo
     return invalid("expected `{}` to sum products of integers alone, one factor being made of others", move.args[0]);
   const size_t side = is_made(sum->value->args[0]) ? 0 : 1;
   const Expr factor = sum->value->args[side];
-  if (const Interval values = range_of_i32(factor); values.lo < 0 || values.hi > 255)
-    return invalid("expected a factor of 0 to 255, got {}", print(factor));
+  const Interval values = range_of_i32(factor);
+  LATHE_RETURN_IF_ERROR(legality.require(0, values.lo >= 0 && values.hi <= 255, print(factor)));
   bool given = true;
   for_each_node(factor, [&](const ExprNode& n) {
     given = given && (n.op != Op::k_load || is_input(k.find_buffer(n.name)->place));
   });
-  if (!given) return invalid("expected a factor that is made of inputs, got {}", print(factor));
+  LATHE_RETURN_IF_ERROR(legality.require(1, given, print(factor)));
 
   // A dimension for each scope between that the factor depends on.
   std::vector<const Stmt*> inside(owner + 1, site.outer.end());

@@ -78,6 +78,9 @@ TEST(Arithmetic, CeilingsOfFormats) {
   EXPECT_NEAR(ceiling_of_dots(of(groups(32, false), kBytes)), .89, .005);
   EXPECT_NEAR(ceiling_of_dots(of(groups(128, false), kBytes)), .94, .005);
   EXPECT_NEAR(ceiling_of_dots(of(groups(32, true), kBytes)), .80, .005);
+  EXPECT_EQ(ceiling_of(of(groups(128, false), kBytes), ir::DType::i8, 0), 1) << "beside tiles";
+  for (const int64_t group : {32, 64, 128, 256}) EXPECT_EQ(of(groups(group, false), kBytes).tiles, group > 64) << group;
+  EXPECT_FALSE(of(groups(128, false), kDefaultAllowed).tiles) << "in f32";
 }
 
 TEST(Arithmetic, TypesOfFactors) {

@@ -25,7 +25,7 @@ std::vector<WalkKernel> walk_kernels(bool operators) {
       "shared_cells",  "twice",          "row_made_first", "ragged",        "weights_kept", "made_between",
       "rounded",       "launched",       "changed_terms",  "filled_before", "shorter",      "masked_kept",
       "masked_values", "masked_nothing", "split",          "staged_late",   "staged_kept",  "named_cells",
-      "tied",          "held_late"};
+      "tied",          "held_late",      "held_bytes",     "wide_bytes"};
   std::vector<WalkKernel> out;
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
     const std::string name = entry.path().stem().string();
