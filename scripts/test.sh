@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what is needed, builds, runs every test, and says which were skipped and why. Usage: scripts/test.sh [ctest arguments]
-# About 20 minutes on two cores from nothing. Tests that depend on who runs them give up root themselves.
+# Half an hour to three quarters on two cores from nothing. Tests that depend on who runs them give up root themselves.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 bash scripts/setup.sh

@@ -103,8 +103,24 @@ TEST(AttentionRecipe, SumsOfOneOperandAreServedWithoutOne) {
   }
 }
 
-// Tables of pages whose width calls choose: the default Schedule is code, not the naive loops. Of queries, heads of
-// keys and pages every two meet; of the operator, the type and a window every two with those.
+// Tables of pages whose width calls choose: the default Schedule is code, not the naive loops.
+// Recipes look for the two factors of a score.
+TEST(AttentionRecipe, SumsOfOneOperandAreServedWithoutOne) {
+  for (const char* role : {"k", "key"}) {
+    for (const size_t factor : {0, 1}) {
+      search::Problem p = attention("cached_attention", 16, 2, 2, 0, false, 0, F(5));
+      ir::for_each_stmt(p.kernel.body, [&](ir::Stmt& s) {
+        if (s.role != role || s.body.size() != 1 || s.body[0].value->op != ir::Op::k_mul) return;
+        s.body[0].value = ir::Expr(s.body[0].value->args[factor]);
+      });
+      const search::Schedule out = search::default_schedule(p, jit::host_target());
+      EXPECT_TRUE(search::replay(p.kernel, out).ok()) << to_text(out);
+      EXPECT_EQ(out.recipe, "") << role;
+    }
+  }
+}
+
+// Of queries, heads of keys and pages every two meet.
 TEST(AttentionRecipe, TablesOfAnyWidth) {
   for (const ir::IsaLevel level : {ir::IsaLevel::avx2, ir::IsaLevel::avx512}) {
     const ir::Target t = jit::host_target().cap(level);
@@ -119,15 +135,17 @@ TEST(AttentionRecipe, TablesOfAnyWidth) {
           for (const bool bytes : {false, true}) {
             for (const int64_t page : {3, 16, 32}) {
               if ((queries / 8 + kept / 2 + page / 16) % 3 != 0) continue;
-              const int64_t window = bytes == (op == std::string_view("paged_attention")) ? 4 : 0;
-              SCOPED_TRACE(fmt::format("{} at {} lanes: {} queries, {} heads of keys, bytes {}, pages of {}, window {}",
-                                       op, t.lanes, queries, kept, bytes, page, window));
-              const search::Problem p =
-                  attention(op, queries, 2, kept, page, bytes, window, ops::symbol_dim("P", 0, 256));
-              const search::Schedule schedule = search::default_schedule(p, t);
-              EXPECT_NE(search::to_text(schedule).find("from "), std::string::npos);
-              const auto stage = build_stage(p.kernel, schedule, t, leaves, policy);
-              EXPECT_TRUE(stage.ok()) << stage.status().to_string();
+              for (const int64_t window : {0, 4}) {
+                SCOPED_TRACE(
+                    fmt::format("{} at {} lanes: {} queries, {} heads of keys, bytes {}, pages of {}, window {}", op,
+                                t.lanes, queries, kept, bytes, page, window));
+                const search::Problem p =
+                    attention(op, queries, 2, kept, page, bytes, window, ops::symbol_dim("P", 0, 256));
+                const search::Schedule schedule = search::default_schedule(p, t);
+                EXPECT_NE(search::to_text(schedule).find("from "), std::string::npos);
+                const auto stage = build_stage(p.kernel, schedule, t, leaves, policy);
+                EXPECT_TRUE(stage.ok()) << stage.status().to_string();
+              }
             }
           }
         }
