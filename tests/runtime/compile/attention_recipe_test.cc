@@ -103,24 +103,8 @@ TEST(AttentionRecipe, SumsOfOneOperandAreServedWithoutOne) {
   }
 }
 
-// Tables of pages whose width calls choose: the default Schedule is code, not the naive loops.
-// Recipes look for the two factors of a score.
-TEST(AttentionRecipe, SumsOfOneOperandAreServedWithoutOne) {
-  for (const char* role : {"k", "key"}) {
-    for (const size_t factor : {0, 1}) {
-      search::Problem p = attention("cached_attention", 16, 2, 2, 0, false, 0, F(5));
-      ir::for_each_stmt(p.kernel.body, [&](ir::Stmt& s) {
-        if (s.role != role || s.body.size() != 1 || s.body[0].value->op != ir::Op::k_mul) return;
-        s.body[0].value = ir::Expr(s.body[0].value->args[factor]);
-      });
-      const search::Schedule out = search::default_schedule(p, jit::host_target());
-      EXPECT_TRUE(search::replay(p.kernel, out).ok()) << to_text(out);
-      EXPECT_EQ(out.recipe, "") << role;
-    }
-  }
-}
-
-// Of queries, heads of keys and pages every two meet.
+// Tables of pages whose width calls choose: the default Schedule is code, not the naive loops. Of queries, heads of
+// keys and pages every two meet.
 TEST(AttentionRecipe, TablesOfAnyWidth) {
   for (const ir::IsaLevel level : {ir::IsaLevel::avx2, ir::IsaLevel::avx512}) {
     const ir::Target t = jit::host_target().cap(level);
