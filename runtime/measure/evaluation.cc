@@ -242,6 +242,7 @@ class LocalEvaluation final : public Evaluation {
   // Into the timing.
   Status enter(int i) {
     Entry& e = candidates_[static_cast<size_t>(i)];
+    progress(i, EvaluatePhase::time);  // operands may be a GiB
     if (!operands_) {
       // Beside calls that run, copies take no more of their memory and caches than they must.
       const int64_t copies = task_.aside ? 2 * target_.l3_bytes : cold_bytes(target_);

@@ -21,6 +21,8 @@ constexpr int64_t kPage = 4096;
 // there are too few of them.
 constexpr int64_t kEvictAtOnce = int64_t{1} << 20;
 constexpr int64_t kMostCopies = 1 << 16;
+// Copies of less are copied together.
+constexpr int64_t kCopied = int64_t{256} << 10;
 
 // Pages of this process alone, released with it: large ones, as lathe_prepack asks for.
 class Pages {
@@ -86,8 +88,8 @@ struct RotatingOperands::Impl {
   ir::Status reserve(size_t i, int64_t bytes);
   void fill(size_t i, int64_t bytes);
   ir::Status place_together(const Stage& stage, std::vector<Where>* args);
-  // What is beyond the first bytes is copies of them.
-  static void copy_first(const Operand& o, int64_t first, int64_t bytes);
+  // What is beyond the first bytes is copies of them, and nothing of it is in a cache where operands are cold.
+  void copy_first(const Operand& o, int64_t first, int64_t bytes) const;
   ir::Status reserve_workspace(int64_t bytes);
   // The workspace comes after the operands.
   int64_t offset(size_t i) const {
@@ -107,7 +109,6 @@ ir::Status RotatingOperands::Impl::reserve(size_t i, int64_t bytes) {
   const int64_t total = (rotates ? o.stride * copies : o.bytes) + kPage;
   LATHE_ASSIGN(o.pages, Pages::map(total));
   fill(i, total);
-  if (options.cold) jit::flush_lines(o.pages.data(), total);  // what was just written is not cold
   return {};
 }
 
@@ -123,11 +124,17 @@ void RotatingOperands::Impl::fill(size_t i, int64_t bytes) {
   if (!counted) return;
   for (int64_t c = 0; c < (o.stride > 0 ? copies : 1); ++c)
     fill_counted(*counted, o.pages.data() + c * o.stride, s.span);
+  if (options.cold) jit::flush_lines(o.pages.data(), bytes);
 }
 
-void RotatingOperands::Impl::copy_first(const Operand& o, int64_t first, int64_t bytes) {
-  for (int64_t done = first; done < bytes; done *= 2)
-    std::memcpy(o.pages.data() + done, o.pages.data(), static_cast<size_t>(std::min(done, bytes - done)));
+void RotatingOperands::Impl::copy_first(const Operand& o, int64_t first, int64_t bytes) const {
+  char* data = o.pages.data();
+  int64_t done = first;
+  for (; done < bytes && done < kCopied; done *= 2)
+    std::memcpy(data + done, data, static_cast<size_t>(std::min(done, bytes - done)));
+  const int64_t cached = std::min(done, bytes);
+  for (; done < bytes; done += cached) jit::copy_past_caches(data + done, data, std::min(cached, bytes - done));
+  if (options.cold) jit::flush_lines(data, cached);
 }
 
 // Packed parameters with room for each other are all in the pages of the first of them.
@@ -163,7 +170,6 @@ ir::Status RotatingOperands::Impl::place_together(const Stage& stage, std::vecto
   }
   const int64_t total = (o.stride > 0 ? o.stride * copies : o.bytes) + kPage;
   copy_first(o, std::min(o.stride > 0 ? o.stride : total, total), total);
-  if (options.cold) jit::flush_lines(o.pages.data(), total);
   return {};
 }
 

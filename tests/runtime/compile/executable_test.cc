@@ -75,6 +75,51 @@ TEST(Executable, OperandsThatThisProcessCannotReachAreRefused) {
       << verified.to_string();
 }
 
+// What a call finds in its second operand.
+struct Reader final : Executable {
+  struct Bound final : BoundExecutable {
+    Bound(std::vector<std::vector<float>>* seen, int64_t elements)
+        : BoundExecutable(0), seen(seen), elements(elements) {}
+    void run(void* const* params, void*, ThreadTeam*) const override {
+      const auto* w = static_cast<const float*>(params[1]);
+      seen->emplace_back(w, w + elements);
+    }
+    std::vector<std::vector<float>>* seen;
+    int64_t elements;
+  };
+  Reader(std::vector<std::vector<float>>* seen, int64_t elements) : seen(seen), elements(elements) {}
+  MemorySpace memory() const override { return MemorySpace::host; }
+  ir::Result<std::unique_ptr<const BoundExecutable>> bind(const SymbolValues&, const std::vector<ArgLayout>&,
+                                                          int) const override {
+    return std::unique_ptr<const BoundExecutable>(std::make_unique<Bound>(seen, elements));
+  }
+  std::unique_ptr<Executable> copy() const override { return std::make_unique<Reader>(*this); }
+  std::vector<std::vector<float>>* seen;
+  int64_t elements;
+};
+
+TEST(Executable, ColdOperandsAreCopiesOfTheFirst) {
+  for (const int64_t elements : {1, 17, 64, 1000, 1024, 1025, 5000, 70'000, 200'000}) {
+    Stage stage;
+    stage.naive = ir::parse_kernel(fmt::format("kernel scaled(x: f32[{0}] in, w: f32[{0}] const, y: f32[{0}] out)\n"
+                                               "  for i < {0}:\n    y[i] = x[i] * w[i]\n",
+                                               elements))
+                      .value();
+    std::vector<std::vector<float>> seen;
+    stage.executable = std::make_unique<Reader>(&seen, elements);
+    const RotatingOptions cold{{}, 1, true, elements > 5000 ? 3 << 20 : 100'000};
+    const auto operands = std::move(RotatingOperands::create(stage.naive, cold, nullptr)).value();
+    ASSERT_TRUE(operands->add(stage).ok());
+    ASSERT_GT(operands->copies(), 2);
+    for (int n = 0; n < operands->copies(); ++n) operands->call(0);
+    for (const std::vector<float>& copy : seen) ASSERT_EQ(copy, seen.front()) << elements;
+    if (elements > 64) {
+      EXPECT_NE(*std::min_element(seen.front().begin(), seen.front().end()),
+                *std::max_element(seen.front().begin(), seen.front().end()));
+    }
+  }
+}
+
 TEST(Executable, ACopyOfAStageOwnsItsOwn) {
   Twice t(MemorySpace::host);
   const Stage copy = t.stage;
