@@ -218,8 +218,9 @@ class LocalEvaluation final : public Evaluation {
   bool verify(int i, Oracle& oracle, EvaluatePhase phase) {
     Entry& e = candidates_[static_cast<size_t>(i)];
     const Step step = phase == EvaluatePhase::verify ? Step::V3 : Step::after;
-    progress(i, phase);
-    const Result<Verdict> verdict = oracle.verify(*e.stage);
+    const auto alive = [this, i, phase] { progress(i, phase); };
+    alive();
+    const Result<Verdict> verdict = oracle.verify(*e.stage, alive);
     if (!verdict.ok()) {
       settle(i, Outcome::refused, step, verdict.status().to_string());
       return false;

@@ -34,6 +34,9 @@ double normal_value(uint64_t h) {
   return static_cast<double>(sum) * (1.7320508075688772 / 65536.0);
 }
 
+// Of an exponent that a normal number has.
+double power_of_two(int exponent) { return std::bit_cast<double>(static_cast<uint64_t>(1023 + exponent) << 52); }
+
 constexpr double kBeyondNormal = 3.75, kSecondBeyondNormal = 3.625, kMostLimited = 40, kBeyondLimited = 130;
 
 // Neighbours mostly cancel: equal in odd operands, opposite in even ones.
@@ -42,7 +45,8 @@ double wide_value(uint64_t seed, int64_t i, int number, bool limited) {
   const bool follows = (i & 1) != 0 && (own >> 60) != 0;
   const uint64_t h = follows ? mix(seed + static_cast<uint64_t>(i - 1)) : own;
   const int reach = limited ? 5 : 10;
-  const double v = std::ldexp(normal_value(mix(h)), static_cast<int>(h % static_cast<uint64_t>(2 * reach + 1)) - reach);
+  const double v =
+      normal_value(mix(h)) * power_of_two(static_cast<int>(h % static_cast<uint64_t>(2 * reach + 1)) - reach);
   const double signed_v = follows && number % 2 == 0 ? -v : v;
   return limited ? std::clamp(signed_v, -kMostLimited, kMostLimited) : signed_v;
 }
@@ -120,7 +124,6 @@ void fill_with(const OperandShape& shape, int number, const DataRecipe& recipe, 
   }
 }
 
-// Few of them, near where 8 and 16 bits end, and anywhere.
 void store_integer(ir::DType type, char* data, int64_t index, int64_t value) {
   std::memcpy(data + index * ir::dtype_bytes(type), &value, static_cast<size_t>(ir::dtype_bytes(type)));
 }
@@ -157,8 +160,8 @@ void fill_range(const OperandShape& shape, int number, const DataRecipe& recipe,
 // So small that scores of attention stay near one another.
 int64_t small_byte(uint64_t h) { return static_cast<int64_t>(h % 7) - 3; }
 
+// Few of them, near where 8 and 16 bits end, and anywhere.
 int64_t any_integer(ir::DType type, uint64_t h) {
-  if (ir::dtype_bytes(type) == 1) return type == ir::DType::u8 ? static_cast<uint8_t>(h) : static_cast<int8_t>(h);
   const int64_t near = 112 + static_cast<int64_t>((h >> 8) % 176);
   switch (h >> 61) {
     case 0:
@@ -297,10 +300,13 @@ void fill_operand(const OperandShape& shape, int number, const DataRecipe& recip
     // Indices, masks: 0 or 1 fits every tensor.
     const bool any = recipe.any_integer && shape.type != ir::DType::b8;
     const bool few = recipe.kind == DataKind::normal && shape.type == ir::DType::i8;
+    const bool bytes = ir::dtype_bytes(shape.type) == 1;
     for (int64_t i = 0; i < shape.span; ++i) {
       const uint64_t h = mix(recipe.seed + static_cast<uint64_t>(i));
-      const int64_t v = !any ? static_cast<int64_t>(h & 1) : few ? small_byte(h) : any_integer(shape.type, h);
-      store_element(shape.type, data, i, static_cast<double>(v));
+      if (bytes)
+        data[i] = static_cast<char>(!any ? h & 1 : few ? static_cast<uint64_t>(small_byte(h)) : h);
+      else
+        store_element(shape.type, data, i, static_cast<double>(any ? any_integer(shape.type, h) : h & 1));
     }
   } else if (shape.type == ir::DType::f32) {
     fill_with(shape, number, recipe,

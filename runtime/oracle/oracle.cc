@@ -100,10 +100,15 @@ struct Oracle::Impl {
   Region regions[kMaxNestBuffers];
   int num_regions = 0;
 
+  const std::function<void()>* alive = nullptr;  // of the running verification
+  void tell() const {
+    if (alive != nullptr && *alive) (*alive)();
+  }
   Status prepare();
   Result<Redefined*> redefine(const Stage& stage);
   Status compute(OracleCase* c) const;
   Status add_case(const SymbolValues& symbols, DataKind kind, const OracleCase* first, int64_t budget, int again = 0);
+  Result<Verdict> verify(const Stage& stage);
   Status run(const Stage& stage, OracleCase* c, Verdict* verdict);
   Status walk_once(const Stage& stage, const BoundExecutable& bound, OracleCase* c, GuardSide side,
                    std::vector<GuardMemory>* outs, std::string* broken = nullptr);
@@ -119,6 +124,7 @@ struct Oracle::Impl {
 // again: other data of the same kind.
 Status Oracle::Impl::add_case(const SymbolValues& symbols, DataKind kind, const OracleCase* first, int64_t budget,
                               int again) {
+  tell();
   OracleCase c;
   c.kind = kind;
   c.symbols = symbols;
@@ -195,6 +201,7 @@ Result<Oracle::Impl::Redefined*> Oracle::Impl::redefine(const Stage& stage) {
   LATHE_ASSIGN(const ir::Kernel kernel, search::redefined(task.naive, stage.schedule));
   std::vector<OracleCase> made = cases;
   for (size_t i = 0; i < made.size(); ++i) {
+    tell();
     OracleCase& c = made[i];
     LATHE_ASSIGN(SampledKernel sampled, SampledKernel::create(kernel, c.symbols));
     LATHE_ASSIGN(std::vector<std::vector<int64_t>> picks, same_picks(*c.sampled, sampled, c.reference.picks, c.shapes));
@@ -213,6 +220,7 @@ Result<Oracle::Impl::Redefined*> Oracle::Impl::redefine(const Stage& stage) {
 
 Status Oracle::Impl::walk_once(const Stage& stage, const BoundExecutable& bound, OracleCase* c, GuardSide side,
                                std::vector<GuardMemory>* outs, std::string* broken) {
+  tell();
   std::vector<void*> args;
   num_regions = 0;
   for (size_t i = 0; i < c->shapes.size(); ++i) {
@@ -362,26 +370,33 @@ Result<std::unique_ptr<Oracle>> Oracle::create(OracleTask task, ThreadTeam* team
   return std::unique_ptr<Oracle>(new Oracle(std::move(impl)));
 }
 
-Result<Verdict> Oracle::verify(const Stage& stage) {
-  LATHE_RETURN_IF_ERROR(impl_->prepare());
+Result<Verdict> Oracle::verify(const Stage& stage, const std::function<void()>& alive) {
+  impl_->alive = &alive;
+  const Result<Verdict> out = impl_->verify(stage);
+  impl_->alive = nullptr;
+  return out;
+}
+
+Result<Verdict> Oracle::Impl::verify(const Stage& stage) {
+  LATHE_RETURN_IF_ERROR(prepare());
   Verdict verdict;
   verdict.ok = true;
-  std::vector<OracleCase>* cases = &impl_->cases;
+  std::vector<OracleCase>* asked = &cases;
   if (!search::redefining_moves(stage.schedule).empty()) {
-    LATHE_ASSIGN(Impl::Redefined * redefined, impl_->redefine(stage));
-    if (redefined->error > kMostQuantisationError) {
+    LATHE_ASSIGN(Redefined * other, redefine(stage));
+    if (other->error > kMostQuantisationError) {
       verdict.ok = false;
       verdict.reason = fmt::format("quantised activations differ by {:.2g} of the mean square, expected at most {:.2g}",
-                                   redefined->error, kMostQuantisationError);
+                                   other->error, kMostQuantisationError);
       return verdict;
     }
-    cases = &redefined->cases;
+    asked = &other->cases;
   }
-  for (OracleCase& c : *cases) {
-    LATHE_RETURN_IF_ERROR(impl_->run(stage, &c, &verdict));
+  for (OracleCase& c : *asked) {
+    LATHE_RETURN_IF_ERROR(run(stage, &c, &verdict));
     if (!verdict.ok) return verdict;
   }
-  double& first = impl_->rho_first;
+  double& first = rho_first;
   if (verdict.rho > kRhoAlarm && verdict.rho > 2 * std::max(first, 0.0)) {
     verdict.ok = false;
     verdict.reason = fmt::format("rho {:.2f} on normal data: honest sums stay below 1.5", verdict.rho);

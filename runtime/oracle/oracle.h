@@ -4,6 +4,7 @@
 // outside its operands faults: verify in a child what is not trusted. Not thread-safe.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -44,8 +45,8 @@ class Oracle {
   ~Oracle();
 
   // A verdict, or UNSUPPORTED if nothing can be said (no memory, sizes beyond the interpreter, a
-  // nest that does not bind).
-  ir::Result<Verdict> verify(const Stage& stage);
+  // nest that does not bind). alive is called between steps, which take seconds where operands are large; may be null.
+  ir::Result<Verdict> verify(const Stage& stage, const std::function<void()>& alive = nullptr);
   // Grows when a Stage that passed turns out to be the wrong one of two that differ: verify earlier
   // ones again.
   int generation() const;

@@ -209,11 +209,12 @@ class DeviceEvaluation final : public Evaluation {
   }
 
   bool verify(int i, Oracle& oracle, EvaluatePhase phase) {
-    hooks_progress(i, phase);
+    const auto alive = [this, i, phase] { hooks_progress(i, phase); };
+    alive();
     Entry& e = at(i);
     const Step step = phase == EvaluatePhase::verify ? Step::V3 : Step::after;
     const auto why = std::make_shared<Status>();
-    const Result<Verdict> verdict = oracle.verify(hosted_stage(*e.stage, session_, why));
+    const Result<Verdict> verdict = oracle.verify(hosted_stage(*e.stage, session_, why), alive);
     if (!why->ok() || !verdict.ok()) {
       failed(i, step, why->ok() ? verdict.status() : *why);
       return false;
