@@ -21,8 +21,6 @@ const char* mode_name(runtime::LayerMode mode) {
       return "read-only";
     case runtime::LayerMode::private_rw:
       return "private";
-    case runtime::LayerMode::shared_rw:
-      return "shared";
   }
   return "";
 }

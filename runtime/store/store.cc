@@ -91,7 +91,7 @@ ir::Result<std::unique_ptr<Store>> Store::open(const StoreOptions& options, Stat
                          kMaxPath);
     }
     if (options.mode == StoreMode::read_only) s.mode = LayerMode::read_only;
-    store->layers_.push_back({LayerDir(s.path + "/v1", s.mode == LayerMode::shared_rw, ops), s.mode, s.path});
+    store->layers_.push_back({LayerDir(s.path + "/v1", ops), s.mode, s.path});
   }
   return store;
 }

@@ -32,7 +32,7 @@ struct ObjectKey {
   std::string path() const;  // "dec/<sub>/<2 characters>/<name>.rec"
 };
 
-enum class LayerMode : uint8_t { read_only, private_rw, shared_rw };
+enum class LayerMode : uint8_t { read_only, private_rw };
 struct LayerSpec {
   std::string path;
   LayerMode mode = LayerMode::private_rw;

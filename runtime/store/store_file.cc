@@ -125,7 +125,7 @@ int LayerDir::make_root() const {
   if (fd >= 0 || errno != ENOENT) return fd;
   for (size_t slash = root_.find('/', 1);; slash = root_.find('/', slash + 1)) {
     const std::string part = root_.substr(0, slash);
-    if (ops_->mkdir(AT_FDCWD, part.c_str(), shared_ ? 0755 : 0700) != 0 && errno != EEXIST) {
+    if (ops_->mkdir(AT_FDCWD, part.c_str(), 0700) != 0 && errno != EEXIST) {
       // An existing parent on a read-only or foreign file system says so instead of EEXIST.
       const int error = errno;
       if (slash == std::string::npos || (error != EROFS && error != EACCES && error != EPERM)) {
@@ -140,17 +140,17 @@ int LayerDir::make_root() const {
 
 int LayerDir::make_parents(int root, const std::string& path) const {
   for (size_t slash = path.find('/'); slash != std::string::npos; slash = path.find('/', slash + 1)) {
-    if (ops_->mkdir(root, path.substr(0, slash).c_str(), shared_ ? 0755 : 0700) != 0 && errno != EEXIST) return errno;
+    if (ops_->mkdir(root, path.substr(0, slash).c_str(), 0700) != 0 && errno != EEXIST) return errno;
   }
   return 0;
 }
 
 int LayerDir::write_new(int root, const std::string& name, std::string_view bytes) const {
-  const mode_t mode = shared_ ? 0644 : 0600;
-  int fd = ops_->open(root, name.c_str(), O_WRONLY | O_CREAT | O_EXCL, mode);
+  constexpr mode_t kOwner = 0600;
+  int fd = ops_->open(root, name.c_str(), O_WRONLY | O_CREAT | O_EXCL, kOwner);
   if (fd < 0 && errno == ENOENT) {
     if (const int error = make_parents(root, name)) return error;
-    fd = ops_->open(root, name.c_str(), O_WRONLY | O_CREAT | O_EXCL, mode);
+    fd = ops_->open(root, name.c_str(), O_WRONLY | O_CREAT | O_EXCL, kOwner);
   }
   if (fd < 0) return errno;
   int error = 0;
@@ -194,7 +194,7 @@ bool LayerDir::set_aside(const std::string& path) const {
   if (root.fd < 0) return false;
   struct stat s;
   if (ops_->fstat(root.fd, &s) != 0 || s.st_uid != geteuid()) return false;
-  ops_->mkdir(root.fd, "bad", shared_ ? 0755 : 0700);
+  ops_->mkdir(root.fd, "bad", 0700);
   const std::string to = "bad/" + path.substr(path.rfind('/') + 1);
   return ops_->rename(root.fd, path.c_str(), to.c_str()) == 0;
 }

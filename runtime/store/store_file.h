@@ -43,7 +43,7 @@ struct FileRead {
 // replaced at any time.
 class LayerDir {
  public:
-  LayerDir(std::string root, bool shared, const FileOps& ops) : root_(std::move(root)), shared_(shared), ops_(&ops) {}
+  LayerDir(std::string root, const FileOps& ops) : root_(std::move(root)), ops_(&ops) {}
   const std::string& root() const { return root_; }
 
   // Reads a regular file of at most max_bytes into private memory. `trusted`: it and the root must
@@ -65,7 +65,6 @@ class LayerDir {
   int write_new(int root, const std::string& name, std::string_view bytes) const;
 
   std::string root_;
-  bool shared_;
   const FileOps* ops_;
 };
 
