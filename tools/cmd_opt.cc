@@ -90,7 +90,7 @@ int run(const OptFlags& flags) {
     }
     list.push_back(entry);
     if (!flags.json && !result.ok())
-      fmt::print(stderr, "refused: {}: {}\n", search::to_text(move), result.status().message());
+      say(fmt::format("refused: {}: {}", search::to_text(move), result.status().message()));
     if (!flags.json && flags.print_each && result.ok())
       fmt::print("; {}\n{}\n", search::to_text(move), ir::print(kernel));
   }
