@@ -53,8 +53,8 @@ std::string wrong_verb(const CLI::App& app, const std::vector<std::string>& word
                      fmt::join(names, ", "));
 }
 
-// Descriptors 0 to 2 are never those of files of the store, into which messages would be written. What the caller closed
-// can be read as empty and not be written to.
+// Descriptors 0 to 2 are never those of files of the store, into which messages would be written. What the caller has
+// closed reads as empty and cannot be written to.
 void hold_standard_descriptors() {
   int fd = 0;
   while (fd >= 0 && fd <= STDERR_FILENO) fd = open("/dev/null", O_RDONLY);
