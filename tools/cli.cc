@@ -40,6 +40,8 @@ void add_jobs(CLI::App& app, CommonOptions* options) {
       ->check(CLI::Range(1, 256));
 }
 
+void say(const std::string& line) { std::fputs((line + "\n").c_str(), stderr); }
+
 int fail(const CommonOptions& options, const Status& status, int exit_code) {
   if (options.json) {
     json line = json_event(options, "error");
@@ -51,7 +53,7 @@ int fail(const CommonOptions& options, const Status& status, int exit_code) {
   const std::string where = status.arg().empty() ? "" : status.arg() + ": ";
   // in_file() leaves a position that ends in a number.
   const bool in_file = std::regex_search(status.arg(), std::regex(R"(:\d+$)"));
-  fmt::print(stderr, "{}{}{}\n", in_file ? "" : "lathe " + options.verb + ": ", where, status.message());
+  say(fmt::format("{}{}{}", in_file ? "" : "lathe " + options.verb + ": ", where, status.message()));
   return exit_code;
 }
 

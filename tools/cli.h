@@ -38,6 +38,8 @@ extern const Verb kInfo, kWarmup, kTune, kBench, kVerify, kExplain, kStore, kOpt
 // --json, --store, --isa and, where they mean something, --threads and --seed.
 void add_common(CLI::App& app, CommonOptions* options, bool measures = true);
 
+// A line on stderr, which nobody may be able to read.
+void say(const std::string& line);
 // Reports a failure on stderr and, with --json, as an "error" event; returns the exit code. What is wrong in a file is
 // reported as "FILE:LINE: message" and nothing in front.
 int fail(const CommonOptions& options, const ir::Status& status, int exit_code);

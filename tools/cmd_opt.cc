@@ -6,7 +6,10 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "ir/analysis/analysis.h"
+#include "ir/analysis/verifier.h"
 #include "ir/core/text_form.h"
+#include "runtime/base/memory_limit.h"
 #include "runtime/base/read_file.h"
 #include "runtime/oracle/oracle.h"
 #include "search/moves/schedule.h"
@@ -17,6 +20,9 @@ namespace {
 
 using ir::Result;
 using nlohmann::json;
+
+// What the oracle keeps for each element of an operand: several sets of data, results in f64 and those of both sides.
+constexpr int64_t kOracleBytes = 128;
 
 struct OptFlags : CommonOptions {
   std::string kernel, schedule, shape;
@@ -44,16 +50,47 @@ Result<std::vector<search::Move>> collect(const OptFlags& flags) {
   return moves;
 }
 
+// A leaf in text has sizes that only its caller knows: no move applies to it, and nothing can run it alone.
+ir::Status sizes_known(const ir::Kernel& kernel) {
+  for (const ir::Buffer& b : kernel.buffers) {
+    if (std::any_of(b.dims.begin(), b.dims.end(), [](const ir::Expr& d) { return !d; }))
+      return ir::invalid("{}: {} has a size _, expected a Kernel with all sizes for moves, --applicable and --run",
+                         kernel.name, b.name);
+  }
+  return {};
+}
+
+// The values of --run: as --shape says, within each symbol's range, else near 33. INVALID also: operands beyond memory.
+Result<runtime::SymbolValues> values_of(const ir::Kernel& naive, const Shape& shape) {
+  runtime::SymbolValues dims;
+  for (const ir::Symbol& s : naive.symbols) {
+    const auto given = shape.find(s.name);
+    const int64_t multiple = std::max<int64_t>(s.multiple_of, 1);
+    if (given != shape.end() && (given->second < s.min || given->second > s.max || given->second % multiple != 0)) {
+      return ir::invalid("--shape: {}={}, {} has {}..{} in steps of {}", s.name, given->second, naive.name, s.min,
+                         s.max, multiple);
+    }
+    dims.emplace_back(s.name, given == shape.end() ? std::clamp<int64_t>(33, s.min, s.max) : given->second);
+  }
+  const int64_t most = runtime::memory_limit() / kOracleBytes;
+  for (const ir::Buffer& b : naive.buffers) {
+    int64_t elements = 1;
+    for (const ir::Expr& d : b.dims) {
+      const std::optional<int64_t> size = ir::evaluate(d, dims);
+      if (!size || *size < 0 || __builtin_mul_overflow(elements, *size, &elements) || elements > most)
+        return ir::invalid("--run: {} has more than {} elements; name a smaller shape by --shape", b.name, most);
+    }
+  }
+  return dims;
+}
+
 // The compiled result against the interpreter's of the naive Kernel.
-Result<runtime::Verdict> compare(const OptFlags& flags, const Shape& shape, runtime::Context& context,
+Result<runtime::Verdict> compare(const OptFlags& flags, const runtime::SymbolValues& dims, runtime::Context& context,
                                  const ir::Kernel& naive, const std::vector<search::Move>& moves) {
   runtime::OracleTask task;
   task.naive = naive;
   task.seed = flags.seed;
-  for (const ir::Symbol& s : naive.symbols) {
-    const auto given = shape.find(s.name);
-    task.dims.emplace_back(s.name, given == shape.end() ? std::clamp<int64_t>(33, s.min, s.max) : given->second);
-  }
+  task.dims = dims;
   search::Schedule schedule;
   schedule.family = naive.family;
   schedule.moves = moves;
@@ -67,13 +104,18 @@ int run(const OptFlags& flags) {
   const auto text = read_input(flags.kernel);
   if (!text.ok()) return fail(flags, text.status(), kUsage);
   const auto naive = ir::parse_kernel(*text);
-  if (!naive.ok()) return fail(flags, runtime::in_file(flags.kernel, naive.status()), kUsage);
+  const ir::Status verified = naive.ok() ? ir::verify(*naive) : naive.status();
+  if (!verified.ok()) return fail(flags, runtime::in_file(flags.kernel, verified), kUsage);
   std::vector<std::string> symbols;
   for (const ir::Symbol& s : naive->symbols) symbols.push_back(s.name);
   const auto shape = parse_shape(flags.shape, symbols);
   if (!shape.ok()) return fail(flags, shape.status(), kUsage);
   const auto moves = collect(flags);
   if (!moves.ok()) return fail(flags, moves.status(), kUsage);
+  if (!moves->empty() || flags.applicable || flags.run) {
+    const ir::Status known = sizes_known(*naive);
+    if (!known.ok()) return fail(flags, known, kUsage);
+  }
   ir::Kernel kernel = *naive;
   std::vector<search::Move> applied;
   json list = json::array();
@@ -90,7 +132,7 @@ int run(const OptFlags& flags) {
     }
     list.push_back(entry);
     if (!flags.json && !result.ok())
-      fmt::print(stderr, "refused: {}: {}\n", search::to_text(move), result.status().message());
+      say(fmt::format("refused: {}: {}", search::to_text(move), result.status().message()));
     if (!flags.json && flags.print_each && result.ok())
       fmt::print("; {}\n{}\n", search::to_text(move), ir::print(kernel));
   }
@@ -105,7 +147,9 @@ int run(const OptFlags& flags) {
   if (flags.run) {
     auto context = make_context(flags);
     if (!context.ok()) return fail(flags, context.status(), kUsage);
-    const auto v = compare(flags, *shape, **context, *naive, applied);
+    const auto dims = values_of(*naive, *shape);
+    if (!dims.ok()) return fail(flags, dims.status(), kUsage);
+    const auto v = compare(flags, *dims, **context, *naive, applied);
     if (!v.ok()) return fail(flags, v.status(), kFailed);
     wrong = !v->ok;
     verdict = {{"ok", v->ok},

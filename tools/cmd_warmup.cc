@@ -136,10 +136,9 @@ int run(const WarmupOptions& options) {
   }
   if (report->failed > 0 || lost != kDone) return kFailed;
   if (report->pending == 0) return kDone;
-  fmt::print(
-      stderr,
-      "lathe warmup: {}; {} of the searches are left. What was found is kept: run the same command again to go on.\n",
-      report->cancelled ? "interrupted" : "the budget is spent", report->pending);
+  say(fmt::format(
+      "lathe warmup: {}; {} of the searches are left. What was found is kept: run the same command again to go on.",
+      report->cancelled ? "interrupted" : "the budget is spent", report->pending));
   return kSpent;
 }
 

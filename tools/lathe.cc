@@ -1,13 +1,17 @@
 // lathe: the command line. One verb a file (cmd_*.cc).
 #include "include/lathe.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <unistd.h>
 
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 #include <algorithm>
+#include <cstdio>
+#include <exception>
 #include <functional>
 #include <iostream>
 #include <numeric>
@@ -49,11 +53,22 @@ std::string wrong_verb(const CLI::App& app, const std::vector<std::string>& word
                      fmt::join(names, ", "));
 }
 
-}  // namespace
-}  // namespace lathe::tools
+// Descriptors 0 to 2 are never those of files of the store, into which messages would be written. What the caller has
+// closed reads as empty and cannot be written to.
+void hold_standard_descriptors() {
+  int fd = 0;
+  while (fd >= 0 && fd <= STDERR_FILENO) fd = open("/dev/null", O_RDONLY);
+  if (fd >= 0) close(fd);
+}
 
-int main(int argc, char** argv) {
-  using namespace lathe::tools;
+// An exit code, or kFailed if what was printed did not get out.
+int printed(int code) {
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
+  say("lathe: the standard output could not be written");
+  return kFailed;
+}
+
+int run(int argc, char** argv) {
   CLI::App app{"Lathe: kernels made, verified, measured and stored for this machine"};
   app.name("lathe");
   app.set_version_flag("--version",
@@ -67,7 +82,7 @@ int main(int argc, char** argv) {
     });
   }
   if (const std::string wrong = wrong_verb(app, {argv + 1, argv + argc}, "lathe"); !wrong.empty()) {
-    fmt::print(stderr, "{}\n", wrong);
+    say(wrong);
     return kUsage;
   }
   try {
@@ -77,4 +92,18 @@ int main(int argc, char** argv) {
     return code == 0 ? kDone : kUsage;
   }
   return chosen();
+}
+
+}  // namespace
+}  // namespace lathe::tools
+
+int main(int argc, char** argv) {
+  using namespace lathe::tools;
+  hold_standard_descriptors();
+  try {
+    return printed(run(argc, argv));
+  } catch (const std::exception& problem) {  // no memory, or an output that cannot be written to
+    say(fmt::format("lathe: {}", problem.what()));
+    return kFailed;
+  }
 }

@@ -59,14 +59,15 @@ void Bar::update(double share, const std::string& text) {
   if (!on_) return;
   constexpr int kWidth = 24;
   const int full = static_cast<int>(std::lround(std::clamp(share, 0.0, 1.0) * kWidth));
-  fmt::print(stderr, "\r\x1b[K[{}{}] {:3.0f} %  {}", std::string(static_cast<size_t>(full), '='),
-             std::string(static_cast<size_t>(kWidth - full), ' '), 100 * share, text.substr(0, 80));
-  std::fflush(stderr);
+  const std::string line =
+      fmt::format("\r\x1b[K[{}{}] {:3.0f} %  {}", std::string(static_cast<size_t>(full), '='),
+                  std::string(static_cast<size_t>(kWidth - full), ' '), 100 * share, text.substr(0, 80));
+  std::fputs(line.c_str(), stderr);
   drawn_ = true;
 }
 
 void Bar::clear() {
-  if (drawn_) fmt::print(stderr, "\r\x1b[K");
+  if (drawn_) std::fputs("\r\x1b[K", stderr);
   drawn_ = false;
 }
 

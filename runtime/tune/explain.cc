@@ -40,6 +40,17 @@ std::string environment_difference(Context& context) {
   return {};
 }
 
+// What a record says, as far as it holds here; else *why says what it counts as (docs/store.md).
+Result<Stage> decided_stage(Context& context, const search::Problem& problem, const Decision& decision,
+                            uint32_t allowed, MissReason* why) {
+  *why = MissReason::k_corrupt;
+  LATHE_ASSIGN(const search::Schedule schedule, search::parse_schedule(decision.schedule));
+  if (decision.numeric != schedule.numeric) return ir::unsupported("another numeric class than the record's");
+  *why = MissReason::k_numeric;
+  if ((schedule.numeric & ~allowed) != 0) return ir::unsupported("liberties that the caller does not allow");
+  return build_stage(problem.kernel, schedule, context.target(), context.leaves(), context.leaf_policy(), why);
+}
+
 search::MachineRates rates_here(Context& context) {
   const Result<MachineProfile> profile = parse_profile(context.find_profile());
   if (!profile.ok() || profile->values.empty()) return search::MachineRates::assumed(context.target());
@@ -56,25 +67,25 @@ Result<std::vector<ExplainedKernel>> explain(Operator& op, const SymbolValues& d
     const int kernel = static_cast<int>(k);
     ExplainedKernel e;
     MissReason reason = MissReason::k_never_seen;
-    const std::optional<Decision> decision = context.find_decision(op.query(kernel, dims, request), &reason);
+    const DecisionQuery query = op.query(kernel, dims, request);
+    const std::optional<Decision> decision = context.find_decision(query, &reason);
     search::Problem problem = op.general_problem(kernel, true, request);
+    Result<Stage> decided = ir::unsupported("nothing is stored");
+    if (decision)
+      decided = decided_stage(context, op.problem(kernel, dims, request), *decision, query.allowed, &reason);
     Stage stage;
-    if (decision) {
+    if (decided.ok()) {
       problem = op.problem(kernel, dims, request);
-      LATHE_ASSIGN(const search::Schedule decided, search::parse_schedule(decision->schedule));
-      LATHE_ASSIGN(stage,
-                   build_stage(problem.kernel, decided, context.target(), context.leaves(), context.leaf_policy()));
+      stage = std::move(*decided);
       e.stored = true;
       e.tier = decision->unmeasured() ? 1 : 2;
       e.decision = print_decision(*decision);
+      e.measured_us = decision->best_us;
+      e.measured_default_us = decision->default_us;
     } else {
       LATHE_ASSIGN(stage, op.stages().default_stage(problem, request, context.leaf_policy(), {}));
       e.miss = fmt::format("{} ({})", miss_reason_name(reason), miss_reason_meaning(reason));
       e.difference = environment_difference(context);
-    }
-    if (decision) {
-      e.measured_us = decision->best_us;
-      e.measured_default_us = decision->default_us;
     }
     const search::Schedule& schedule = stage.schedule;
     if (const search::Recipe* recipe = search::recipe_of(schedule.recipe, problem))

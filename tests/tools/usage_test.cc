@@ -72,6 +72,45 @@ TEST(Usage, FilesThatNeverEndOrNeverBeginAreRefused) {
   EXPECT_EQ(WEXITSTATUS(endless), 2);
 }
 
+// The exit code of a shell's command line and what it said on the standard error.
+Finished in_shell(const std::string& line) {
+  const TempDir dir;
+  const std::string file = dir.path + "/err";
+  const int status = std::system(("LATHE_CACHE=off; export LATHE_CACHE; exec 2>" + file + "; " + line).c_str());
+  Finished out;
+  out.code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  std::ifstream in(file);
+  std::getline(in, out.err, '\0');
+  return out;
+}
+
+TEST(Usage, OutputThatCannotBeWrittenIsAFailure) {
+  const std::string exe = LATHE_EXECUTABLE, small = words("small.jsonl");
+  for (const char* line : {" info", " info --json", " --version", " --help", " store ls --store /nonexistent"}) {
+    const Finished full = in_shell(exe + line + " >/dev/full");
+    EXPECT_EQ(full.code, 1) << line;
+    EXPECT_THAT(full.err, StartsWith("lathe: the standard output could not be written")) << line;
+  }
+  // More than a buffer.
+  EXPECT_EQ(in_shell(exe + " explain " + small + " >/dev/full").code, 1);
+  EXPECT_EQ(in_shell(exe + " info >&-").code, 1);
+  for (const char* lost : {" 2>/dev/full", " 2>&-"}) {
+    EXPECT_EQ(in_shell(exe + " frobnicate" + lost).code, 2) << lost;
+    EXPECT_EQ(in_shell(exe + " warmup /nonexistent/x.jsonl" + lost).code, 2) << lost;
+    EXPECT_EQ(in_shell(exe + " --version >/dev/full" + lost).code, 1) << lost;
+  }
+}
+
+TEST(Usage, ClosedDescriptorsAreNotThoseOfTheStore) {
+  const TempDir dir;
+  const std::string run =
+      std::string(LATHE_EXECUTABLE) + " warmup --json --tier 1 --store " + dir.path + "/store " + words("small.jsonl");
+  EXPECT_EQ(in_shell("unset LATHE_CACHE; exec " + run + " 0>&- >&- 2>&-").code, 1);  // its rows are lost
+  const Finished checked = lathe({"store", "check", "--json", "--store", dir.path + "/store"});
+  EXPECT_EQ(checked.code, 0) << checked.out;
+  EXPECT_GE(checked.summary()["objects"].get<int>(), 5) << checked.out;
+}
+
 TEST(Usage, AMistypedVerbIsNamedWithTheNearest) {
   EXPECT_THAT(usage({"warmpu", words("small.jsonl")}), AllOf(HasSubstr("warmpu"), HasSubstr("did you mean warmup?")));
   EXPECT_THAT(usage({"frobnicate"}),

@@ -9,11 +9,11 @@
 namespace lathe::runtime {
 namespace {
 
-std::shared_ptr<Operator> operator_of(const std::string& graph) {
+std::shared_ptr<Operator> operator_of(const std::string& graph, ContextConfig config = {}) {
   const auto items = ops::parse_manifest(fmt::format(
       R"({{"name":"op","graph":{},"dims":{{}},"threads":1,"cache":"hot","allowed":[],"weight":1}})", graph));
   EXPECT_TRUE(items.ok()) << items.status().to_string();
-  return Operator::create(Context::create({}).value(), ops::finish((*items)[0].graph).value()).value();
+  return Operator::create(Context::create(std::move(config)).value(), ops::finish((*items)[0].graph).value()).value();
 }
 
 // Appends to a cache of bytes: with AVX-512 the first default has no leaf form, and a simpler one serves.
@@ -38,6 +38,41 @@ TEST(Explain, TellsOfTheScheduleThatServes) {
     EXPECT_EQ(e.tier, serving[0]->tier);
     EXPECT_FALSE(e.leaves.empty());
     EXPECT_FALSE(e.stored);
+  }
+}
+
+// A record with the right key, environment and epoch whose Schedule does not hold serves nobody, and so says explain.
+TEST(Explain, ARecordThatDoesNotHoldIsAMissWithItsReason) {
+  const std::string graph =
+      R"({"tensors":{"x":{"dtype":"f32","dims":[64,96]}},"nodes":[{"op":"softmax","in":["x"],"out":"y"}],)"
+      R"("outputs":["y"]})";
+  const PrepareRequest request;
+  const auto usual = explain(*operator_of(graph), {}, request, 0);
+  ASSERT_TRUE(usual.ok()) << usual.status().to_string();
+  const std::string serves = usual->front().schedule;
+  const std::string head = serves.substr(0, serves.find('\n'));
+  const std::vector<std::pair<std::string, std::string>> forged = {
+      {"no Schedule", "corrupt"},
+      {head + "\ntile_scope nowhere 16 tail=mask as a,b", "refused"},
+      {head.substr(0, head.find(" class ")) + " class approximate", "numeric"}};
+  for (const auto& [schedule, reason] : forged) {
+    ContextConfig config;
+    ASSERT_TRUE(config.options.set(ir::OptionId::cache, "off").ok());
+    const auto op = operator_of(graph, std::move(config));
+    Decision decision;
+    decision.schedule = schedule;
+    decision.op = "row";
+    decision.kernel = "softmax";
+    decision.oracle.gate = "table";
+    decision.best_us = 1;
+    op->context().record_decision(op->query(0, {}, request), decision);
+    const auto explained = explain(*op, {}, request, 0);
+    ASSERT_TRUE(explained.ok()) << schedule << ": " << explained.status().to_string();
+    const ExplainedKernel& e = explained->front();
+    EXPECT_FALSE(e.stored) << schedule;
+    EXPECT_TRUE(e.miss.starts_with(reason)) << schedule << ": " << e.miss;
+    EXPECT_EQ(e.schedule, serves) << schedule;
+    EXPECT_EQ(e.measured_us, 0) << schedule;
   }
 }
 
