@@ -41,7 +41,7 @@ class Question {
 
  private:
   static constexpr int kMostNames = 64;
-  static constexpr size_t kMostWords = 256;
+  static constexpr size_t kMostWords = 1024;
 
   void add(uint64_t word) {
     if (size_ < kMostWords) {
