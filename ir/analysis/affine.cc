@@ -161,46 +161,82 @@ std::optional<int64_t> evaluate(const Expr& e, const SymbolValues& env) {
   });
 }
 
-// As evaluate_with(), at all points at once.
-Points evaluate_at(const Expr& e, const Ranges& ranges) {
+// a op b where both are known; sums and products, the most of what is asked, without a look at the operation for each
+// point.
+static Points applied(Op op, const Points& a, const Points& b) {
   Points out;
-  if (!e) return out;
-  const auto each = [&](const auto& of) {
+  const auto each = [&](const auto& overflows) {
     for (size_t i = 0; i < Points::kCount; ++i) {
-      const std::optional<int64_t> value = of(i);
-      out.known[i] = value.has_value();
-      out.value[i] = value.value_or(0);
+      int64_t value = 0;
+      out.known[i] = a.known[i] && b.known[i] && !overflows(a.value[i], b.value[i], value);
+      out.value[i] = out.known[i] ? value : 0;
     }
     return out;
   };
+  switch (op) {
+    case Op::k_add:
+      return each([](int64_t x, int64_t y, int64_t& value) { return __builtin_add_overflow(x, y, &value); });
+    case Op::k_sub:
+      return each([](int64_t x, int64_t y, int64_t& value) { return __builtin_sub_overflow(x, y, &value); });
+    case Op::k_mul:
+      return each([](int64_t x, int64_t y, int64_t& value) { return __builtin_mul_overflow(x, y, &value); });
+    case Op::k_min:
+      return each([](int64_t x, int64_t y, int64_t& value) { return value = std::min(x, y), false; });
+    case Op::k_max:
+      return each([](int64_t x, int64_t y, int64_t& value) { return value = std::max(x, y), false; });
+    default:
+      return each([op](int64_t x, int64_t y, int64_t& value) {
+        const std::optional<int64_t> known = apply(op, x, y);
+        value = known.value_or(0);
+        return !known;
+      });
+  }
+}
+
+// As evaluate_with(), at all points at once.
+static void evaluate_points(const Expr& e, const Ranges& ranges, Points& out) {
   switch (e->op) {
     case Op::k_const_int:
       out.value.fill(e->ival);
       out.known.fill(true);
-      return out;
+      return;
     case Op::k_iter:
-    case Op::k_symbol: {
-      const Points* points = ranges.points_of(e->name);
-      return points != nullptr ? *points : out;
-    }
+    case Op::k_symbol:
+      if (const Points* points = ranges.points_of(e->name)) out = *points;
+      return;
     case Op::k_select: {
       const Points c = evaluate_at(e->args[0], ranges), x = evaluate_at(e->args[1], ranges),
                    y = evaluate_at(e->args[2], ranges);
-      return each([&](size_t i) {
+      for (size_t i = 0; i < Points::kCount; ++i) {
         const Points& chosen = c.value[i] != 0 ? x : y;
-        return c.known[i] && chosen.known[i] ? std::optional(chosen.value[i]) : std::nullopt;
-      });
+        out.known[i] = c.known[i] && chosen.known[i];
+        out.value[i] = out.known[i] ? chosen.value[i] : 0;
+      }
+      return;
     }
     case Op::k_cast:
-      return e->type == DType::i64 && !is_float(e->args[0]->type) ? evaluate_at(e->args[0], ranges) : out;
+      if (e->type == DType::i64 && !is_float(e->args[0]->type)) evaluate_points(e->args[0], ranges, out);
+      return;
     default:
       break;
   }
-  if (e->args.empty() || e->args.size() > 2 || is_float(e->type)) return out;
+  if (e->args.empty() || e->args.size() > 2 || is_float(e->type)) return;
   const Points a = evaluate_at(e->args[0], ranges);
-  if (e->args.size() == 1) return each([&](size_t i) { return a.known[i] ? of_one(e->op, a.value[i]) : std::nullopt; });
-  const Points b = evaluate_at(e->args[1], ranges);
-  return each([&](size_t i) { return a.known[i] && b.known[i] ? apply(e->op, a.value[i], b.value[i]) : std::nullopt; });
+  if (e->args.size() == 2) {
+    out = applied(e->op, a, evaluate_at(e->args[1], ranges));
+    return;
+  }
+  for (size_t i = 0; i < Points::kCount; ++i) {
+    const std::optional<int64_t> value = a.known[i] ? of_one(e->op, a.value[i]) : std::nullopt;
+    out.known[i] = value.has_value();
+    out.value[i] = value.value_or(0);
+  }
+}
+
+Points evaluate_at(const Expr& e, const Ranges& ranges) {
+  Points out;
+  if (e) evaluate_points(e, ranges, out);
+  return out;
 }
 
 bool negative_somewhere(const Poly& p, const Ranges& ranges) {

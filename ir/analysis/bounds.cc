@@ -2,8 +2,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "ir/analysis/answers.h"
 #include "ir/analysis/canon.h"
-#include "ir/analysis/simplify_memo.h"
 
 namespace lathe::ir {
 
@@ -130,17 +130,6 @@ void Ranges::enter(const std::string& iter, const Expr& extent) {
     entries_.push_back(std::move(entry));
     return;
   }
-  SimplifyMemo* const memo = SimplifyMemo::current();
-  uint64_t outer = 0;
-  if (memo != nullptr) {
-    for (const Entry& e : entries_) outer = memo->id_of(outer, e.name, e.extent, e.range, e.multiple, e.at);
-    if (const SimplifyMemo::Place* known = memo->scope(outer, iter, extent)) {
-      entry.range = known->range;
-      entry.at = known->at;
-      entries_.push_back(std::move(entry));
-      return;
-    }
-  }
   const int64_t most = interval(extent, *this).hi;
   entry.range = {0, infinite(most) ? most : std::max<int64_t>(most - 1, 0)};
   const Points trips = evaluate_at(extent, *this);
@@ -148,7 +137,6 @@ void Ranges::enter(const std::string& iter, const Expr& extent) {
     entry.at.known[i] = trips.known[i] && trips.value[i] >= 1;
     entry.at.value[i] = i == 1 ? 0 : trips.value[i] - 1;
   }
-  if (memo != nullptr) (void)memo->id_of(outer, iter, extent, entry.range, 1, entry.at);
   entries_.push_back(std::move(entry));
 }
 
@@ -174,11 +162,17 @@ void Ranges::learn(const Expr& e, int64_t k) {
   if (e->op == Op::k_ceildiv && k >= 1) learn(a, (k - 1) * b->ival + 1);
 }
 
-// Names differ in their first letters mostly.
+// Names are short: a call would cost more than their letters, of which the last ones differ mostly.
+static bool same_name(const std::string& a, const std::string& b) {
+  size_t left = a.size();
+  if (left != b.size()) return false;
+  const char *x = a.data(), *y = b.data();
+  while (left > 0 && x[left - 1] == y[left - 1]) --left;
+  return left == 0;
+}
 const Ranges::Entry* Ranges::entry_of(const std::string& name) const {
-  const char* text = name.c_str();
   for (const Entry& e : entries_) {
-    if (e.name.size() == name.size() && e.name.c_str()[0] == text[0] && e.name == name) return &e;
+    if (same_name(e.name, name)) return &e;
   }
   return nullptr;
 }
@@ -309,7 +303,8 @@ Interval interval(const Expr& e, const Ranges& ranges) {
   if (e->args.empty()) return interval_of_atom(e, ranges);
   if (e->type != DType::i64) return of_dtype(e->type);
   if (Names names; each_name_once(e, ranges, names)) return interval_of_atom(e, ranges);
-  return interval_of(Canon(ranges, false).poly(e), ranges);
+  return Answers<Asked::interval, Interval, 512>::get(
+      Question(e, ranges), [&] { return interval_of(Canon(ranges, false).poly(e), ranges); });
 }
 
 int64_t multiple_of_atom(const Expr& e, const Ranges& ranges) {

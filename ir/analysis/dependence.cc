@@ -230,7 +230,9 @@ struct Collector {
 
   void loads(const Expr& e, const Stmt& s) {
     if (!e) return;
-    for (const Expr& a : e->args) loads(a, s);
+    for (const Expr& a : e->args) {
+      if (!a->args.empty() || a->op == Op::k_load) loads(a, s);
+    }
     if (e->op == Op::k_load && wanted(e->name))
       out.push_back({&s, e->name, e->args, false, false, AssignOp::set, scopes});
   }

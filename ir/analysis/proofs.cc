@@ -11,6 +11,7 @@
 // the work. Does not use facts such as `extent >= 1 inside a scope`.
 #include <algorithm>
 
+#include "ir/analysis/answers.h"
 #include "ir/analysis/canon.h"
 
 namespace lathe::ir {
@@ -22,14 +23,19 @@ class Prover {
  public:
   explicit Prover(const Ranges& ranges) : ranges_(ranges), canon_(ranges, false) {}
 
-  bool nonnegative(const Poly& p) {
-    if (p.overflow || budget_-- <= 0) return false;
+  // What needs no search; null: it does.
+  std::optional<bool> seen(const Poly& p) const {
+    if (p.overflow) return false;
     const Interval v = interval_of(p, ranges_);
     if (v.lo >= 0) return true;
     if (p.is_constant()) return false;
     // A loop that an input ends may never run, whatever the interval of its iterator says.
     if (v.hi < 0 && find(p, [&](const Expr& a) { return runs_to_loaded(a); }) == nullptr) return false;
-    if (negative_somewhere(p, ranges_)) return false;
+    return negative_somewhere(p, ranges_) ? std::optional(false) : std::nullopt;
+  }
+  // Of a sum that needs it.
+  bool searched(const Poly& p) {
+    --budget_;
     if (const Expr* atom = find(p, is_lattice)) {
       // First what loses nothing.
       const Expr* both = find(p, [&](const Expr& a) { return is_lattice(a) && needs_both(p, a); });
@@ -59,6 +65,13 @@ class Prover {
   }
 
  private:
+  bool nonnegative(const Poly& p) {
+    if (p.overflow || budget_ <= 0) return false;
+    const std::optional<bool> known = seen(p);
+    if (known) --budget_;
+    return known ? *known : searched(p);
+  }
+
   enum class Sign { positive, negative, unknown };
 
   static bool is_name(const Expr& a) { return a->op == Op::k_iter || a->op == Op::k_symbol; }
@@ -203,7 +216,11 @@ class Prover {
 };
 }  // namespace
 
-bool proves_nonnegative(const Poly& p, const Ranges& ranges) { return Prover(ranges).nonnegative(p); }
+bool proves_nonnegative(const Poly& p, const Ranges& ranges) {
+  Prover prover(ranges);
+  if (const std::optional<bool> seen = prover.seen(p)) return *seen;
+  return Answers<Asked::nonnegative, bool, 2048>::get(Question(p, ranges), [&] { return prover.searched(p); });
+}
 
 bool proves_le(const Expr& a, const Expr& b, const Ranges& ranges) {
   if (!a || !b) return false;

@@ -1,16 +1,14 @@
 // simplify(): expressions to canonical form and back; see analysis.h. The division rules are rows of simplify_rules.h,
-// their bodies are in simplify_rules.cc. What it remembers of a Schedule's moves: simplify_memo.h.
+// their bodies are in simplify_rules.cc.
 #include <algorithm>
 
+#include "ir/analysis/answers.h"
 #include "ir/analysis/canon.h"
-#include "ir/analysis/simplify_memo.h"
 #include "ir/analysis/simplify_rules.h"
 
 namespace lathe::ir {
 
 namespace {
-thread_local SimplifyMemo* t_memo = nullptr;
-
 constexpr int kMaxRuleSteps = 32;
 constexpr int kMaxPasses = 4;
 
@@ -283,6 +281,18 @@ Expr Canon::expr(const Expr& e) const {
   return rebuilt(e);
 }
 
+// The expression itself where that is what it becomes.
+static Expr canonical(const Canon& canon, const Expr& e) {
+  Expr current = e;
+  for (int pass = 0; pass < kMaxPasses; ++pass) {
+    Expr next = canon.expr(current);
+    const bool stays = next.get() == current.get() || equal(next, current);
+    if (!stays) current = std::move(next);
+    if (stays || is_settled(current)) break;
+  }
+  return current;
+}
+
 Expr simplify(const Expr& e, const Ranges& ranges) {
   if (!e) return e;
   if (e->args.empty()) {
@@ -293,107 +303,12 @@ Expr simplify(const Expr& e, const Ranges& ranges) {
   if (canonical_sum(e, ranges)) return e;
   const Canon canon(ranges, true);
   if (Poly plain; canon.add_plain(e, 1, plain)) return is_expr_of(plain, e) ? e : to_expr(plain);
-  SimplifyMemo* memo = SimplifyMemo::current();
-  if (memo != nullptr && memo->knows(e, ranges)) return e;
-  Expr current = e;
-  for (int pass = 0; pass < kMaxPasses; ++pass) {
-    Expr next = canon.expr(current);
-    const bool stays = next.get() == current.get() || equal(next, current);
-    if (!stays) current = std::move(next);
-    if (!stays && !is_settled(current)) continue;
-    if (memo != nullptr && !canonical_sum(current, ranges)) memo->learn(current, ranges);
-    break;
-  }
-  return current;
-}
-
-SimplifyMemo::SimplifyMemo() : outer_(t_memo) {
-  if (outer_ == nullptr) t_memo = this;
-}
-SimplifyMemo::~SimplifyMemo() { t_memo = outer_; }
-SimplifyMemo* SimplifyMemo::current() { return t_memo; }
-
-bool SimplifyMemo::Fact::holds(const Ranges& ranges) const {
-  const std::optional<Interval> now = ranges.find(name);
-  if (!now || !known) return !now && !known;
-  const Expr* own = ranges.extent_of(name);
-  const Points* points = ranges.points_of(name);
-  return now->lo == range.lo && now->hi == range.hi && (own == nullptr ? nullptr : own->get()) == extent.get() &&
-         ranges.multiple_of(name) == multiple && points->value == at.value && points->known == at.known;
-}
-
-bool SimplifyMemo::knows(const Expr& e, const Ranges& ranges) const {
-  const auto here = [&](const Canonical& c) {
-    int last = -1;  // depths rise as they did
-    return c.e.get() == e.get() && std::all_of(c.facts.begin(), c.facts.end(), [&](const Fact& f) {
-             if (!f.holds(ranges)) return false;
-             const int depth = f.known ? ranges.depth_of(f.name) : last;
-             const bool rises = !f.known || depth > last;
-             last = depth;
-             return rises;
-           });
-  };
-  return std::any_of(canonical_.begin(), canonical_.end(), here);
-}
-
-void SimplifyMemo::collect(const Expr& e, const Ranges& ranges, std::vector<Fact>& facts) {
-  for_each_node(e, [&](const ExprNode& n) {
-    if (n.name.empty()) return;
-    if (std::any_of(facts.begin(), facts.end(), [&](const Fact& f) { return f.name == n.name; })) return;
-    Fact& f = facts.emplace_back();
-    f.name = n.name;
-    const std::optional<Interval> range = ranges.find(n.name);
-    if (!range) return;
-    f.known = true;
-    f.depth = ranges.depth_of(n.name);
-    f.range = *range;
-    f.multiple = ranges.multiple_of(n.name);
-    f.at = *ranges.points_of(n.name);
-    if (const Expr* extent = ranges.extent_of(n.name)) {
-      f.extent = *extent;
-      collect(*extent, ranges, facts);
-    }
+  // Null: it stays as it is, whichever node it is.
+  const Expr other = Answers<Asked::simplified, Expr, 1024>::get(Question(e, ranges), [&] {
+    Expr made = canonical(canon, e);
+    return made.get() == e.get() ? Expr() : made;
   });
-}
-
-void SimplifyMemo::learn(const Expr& e, const Ranges& ranges) {
-  Canonical& c = canonical_[next_];
-  next_ = next_ + 1 == canonical_.size() ? 0 : next_ + 1;
-  c.e = e;
-  c.facts.clear();
-  collect(e, ranges, c.facts);
-  std::stable_sort(c.facts.begin(), c.facts.end(), [](const Fact& a, const Fact& b) { return a.depth < b.depth; });
-}
-
-size_t SimplifyMemo::slot_of(uint64_t outer, const std::string& name) {
-  size_t number = outer;
-  for (const char c : name) number = number * 31 + static_cast<unsigned char>(c);
-  return number % kSlots;
-}
-
-const SimplifyMemo::Place* SimplifyMemo::place_at(size_t slot, uint64_t outer, const std::string& name,
-                                                  const Expr& extent) const {
-  if (slots_[slot] == 0) return nullptr;
-  const Place& p = places_[slots_[slot] - 1u];
-  return p.outer == outer && p.name == name && equal(p.extent, extent) ? &p : nullptr;
-}
-
-const SimplifyMemo::Place* SimplifyMemo::scope(uint64_t outer, const std::string& name, const Expr& extent) const {
-  return place_at(slot_of(outer, name), outer, name, extent);
-}
-
-uint64_t SimplifyMemo::id_of(uint64_t outer, const std::string& name, const Expr& extent, const Interval& range,
-                             int64_t multiple, const Points& at) {
-  const size_t slot = slot_of(outer, name);
-  const Place* known = place_at(slot, outer, name, extent);
-  const bool alike =
-      known != nullptr && known->range.lo == range.lo && known->range.hi == range.hi && known->multiple == multiple;
-  if (alike) return known->id;
-  if (next_place_ == places_.size()) places_.emplace_back();
-  places_[next_place_] = {outer, name, extent, range, multiple, at, ++last_id_};
-  slots_[slot] = static_cast<uint8_t>(next_place_ + 1);
-  next_place_ = (next_place_ + 1) % kPlaces;
-  return last_id_;
+  return other ? other : e;
 }
 
 }  // namespace lathe::ir

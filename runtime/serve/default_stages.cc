@@ -4,7 +4,6 @@
 // range, as one for a single row reads weights faster than one for 128.
 #include <algorithm>
 
-#include "ir/analysis/simplify_memo.h"
 #include "ops/family.h"
 #include "runtime/base/verbose.h"
 #include "runtime/serve/live.h"
@@ -49,7 +48,6 @@ search::Scheduled Stages::general_default(const search::Problem& problem, const 
 
 Result<Stage> Stages::default_stage(const search::Problem& problem, const PrepareRequest& request,
                                     const LeafPolicy& policy, const KnownPacks& known, const Stage* cut) const {
-  const ir::SimplifyMemo memo;  // of the moves, and of the cut
   LeafCache& leaves = context_.leaves();
   const bool native = leaves.generates(context_.target(), policy);
   const auto with_leaves = [&](Result<Stage> stage) {

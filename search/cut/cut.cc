@@ -9,7 +9,6 @@
 #include <algorithm>
 
 #include "ir/analysis/analysis.h"
-#include "ir/analysis/simplify_memo.h"
 #include "ir/core/names.h"
 #include "search/cut/leaf_form.h"
 #include "search/cut/nest_loads.h"
@@ -147,7 +146,6 @@ class Cutter {
 }  // namespace
 
 Result<CutKernel> cut(const Kernel& scheduled) {
-  const ir::SimplifyMemo memo;
   CutKernel out;
   out.kernel = scheduled;
   LATHE_RETURN_IF_ERROR(Cutter(out).run());

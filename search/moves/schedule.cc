@@ -3,7 +3,6 @@
 
 #include <algorithm>
 
-#include "ir/analysis/simplify_memo.h"
 #include "ir/analysis/verifier.h"
 #include "ir/core/names.h"
 #include "search/moves/transform_util.h"
@@ -159,7 +158,6 @@ Result<Kernel> redefined(const Kernel& kernel, const Schedule& schedule) {
 }
 
 Result<Scheduled> schedule_kernel(const Kernel& kernel, const Schedule& schedule) {
-  const ir::SimplifyMemo memo;
   LATHE_ASSIGN(Kernel made, replay(kernel, schedule));
   Scheduled out{schedule, std::move(made)};
   out.schedule.numeric = out.kernel.numeric;

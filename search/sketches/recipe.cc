@@ -5,7 +5,6 @@
 #include <set>
 
 #include "ir/analysis/analysis.h"
-#include "ir/analysis/simplify_memo.h"
 #include "search/sketches/generic_schedules.h"
 
 namespace lathe::search {
@@ -77,7 +76,6 @@ static void in_turn(const Problem& problem, const Target& target, const Take& ta
 }
 
 Scheduled default_scheduled(const Problem& problem, const Target& target) {
-  const ir::SimplifyMemo memo;
   Scheduled out = naive_loops(problem);
   // The moves may refuse what the knobs promise for the usual Kernel: one with something more between its passes.
   in_turn(problem, target, [&](Scheduled s) {
