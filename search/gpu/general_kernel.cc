@@ -306,7 +306,18 @@ void drop_what_never_runs(Kernel& k) {
                 [&](const Buffer& b) { return !is_param(b.place) && collect_accesses(k.body, {}, &b.name).empty(); });
 }
 
-// Results without elements, each of a nest that never runs.
+// Attention whose queries have room for no product with a key.
+bool sees_nothing(const Kernel& k) {
+  bool out = false;
+  for_each_stmt(k.body, [&](const Stmt& s) {
+    if (s.role != "key" || s.body.empty() || s.body[0].kind != Stmt::Kind::assign) return;
+    const Buffer& scores = *k.find_buffer(s.body[0].target);
+    out |= !scores.dims.empty() && is_const_int(scores.dims.back(), 0);
+  });
+  return out;
+}
+
+// Results that are 0 or have no elements, each of a nest of its own.
 void store_nothing(Kernel& k) {
   k.body.clear();
   std::erase_if(k.buffers, [](const Buffer& b) { return !is_param(b.place); });
@@ -329,7 +340,7 @@ GeneralKernel general_kernel(const Kernel& naive) {
   if (!counts_keys(out.kernel)) return out;
   const bool nothing = std::all_of(out.kernel.buffers.begin(), out.kernel.buffers.end(),
                                    [](const Buffer& b) { return b.place != Place::out || is_empty(b); });
-  if (nothing) {
+  if (nothing || sees_nothing(out.kernel)) {
     store_nothing(out.kernel);
     return out;
   }

@@ -60,11 +60,5 @@ std::optional<int64_t> rise_of(const ir::Expr& e, const std::string& with);
 ir::Expr choices_outside(const ir::Expr& e, const ir::Ranges& ranges);
 // a <= b, looking through min on the left and max on the right, and through quotients by the same number.
 bool surely_le(const ir::Expr& a, const ir::Expr& b, const ir::Ranges& ranges);
-// Is every cell `reads` may touch certainly written by `writes`, in one iteration of their first
-// `fixed` common scopes?
-bool covers(const ir::Kernel& kernel, const ir::Access& writes, const ir::Access& reads, size_t fixed);
-// The same of two writes together, of which the second begins in one dimension no later than the first one ends.
-bool covers(const ir::Kernel& kernel, const ir::Access& first, const ir::Access& second, const ir::Access& reads,
-            size_t fixed);
 
 }  // namespace lathe::search

@@ -98,6 +98,171 @@ Answer separable(const Kernel& kernel, const std::string& iter, size_t at, const
   return answer;
 }
 
+namespace {
+// Whether the access's cells depend on what the Kernel itself writes: the same expression may mean others later.
+bool reads_written(const Kernel& kernel, const Access& access, size_t fixed) {
+  bool reads = false;
+  const auto look = [&](const Expr& e) {
+    for_each_node(e, [&](const ExprNode& n) {
+      reads = reads || (n.op == Op::k_load && !is_input(kernel.find_buffer(n.name)->place));
+    });
+  };
+  for (size_t i = fixed; i < access.scopes.size(); ++i) look(access.scopes[i]->extent);
+  for (const Expr& e : access.index) look(e);
+  return reads;
+}
+
+// Whether each iteration that reads has one of the write's own scopes that writes the cell: each of their iterators
+// that the index names goes with one of the read's that has the same extent. Loads mean the same in both where
+// `inputs_alone` says that they are of inputs.
+class SameCells {
+ public:
+  SameCells(const Access& writes, const Access& reads, size_t fixed, bool inputs_alone)
+      : writes_(writes), reads_(reads), fixed_(fixed), inputs_alone_(inputs_alone) {}
+
+  bool proven() {
+    if (!std::equal(writes_.index.begin(), writes_.index.end(), reads_.index.begin(), reads_.index.end(),
+                    [&](const Expr& w, const Expr& r) { return alike(w, r); }))
+      return false;
+    for (size_t i = 0; i < pairs_.size(); ++i) {  // which may name others
+      const Expr w = pairs_[i].first->extent, r = pairs_[i].second->extent;
+      if (!alike(w, r)) return false;
+    }
+    // The others may have any value that they have.
+    return std::all_of(writes_.scopes.begin() + static_cast<std::ptrdiff_t>(fixed_), writes_.scopes.end(),
+                       [&](const Stmt* s) {
+                         return partner(s) != nullptr || (is_const_int(s->extent) && s->extent->ival >= 1) || runs(s);
+                       });
+  }
+
+ private:
+  // Whether it has iterations wherever the read has: one of the read's scopes has as many, by what is paired.
+  bool runs(const Stmt* scope) {
+    const size_t paired = pairs_.size();
+    return std::any_of(reads_.scopes.begin() + static_cast<std::ptrdiff_t>(fixed_), reads_.scopes.end(),
+                       [&](const Stmt* s) {
+                         const bool same = alike(scope->extent, s->extent) && pairs_.size() == paired;
+                         pairs_.resize(paired);
+                         return same;
+                       });
+  }
+  const Stmt* own(const Access& access, const std::string& iter) const {
+    for (size_t i = fixed_; i < access.scopes.size(); ++i) {
+      if (access.scopes[i]->iter == iter) return access.scopes[i];
+    }
+    return nullptr;
+  }
+  const Stmt* partner(const Stmt* scope) const {
+    for (const auto& [w, r] : pairs_) {
+      if (w == scope) return r;
+    }
+    return nullptr;
+  }
+  bool alike(const Expr& w, const Expr& r) {
+    if (w->op != r->op || w->type != r->type || w->args.size() != r->args.size()) return false;
+    if (w->op == Op::k_load && !inputs_alone_) return false;
+    if (w->op == Op::k_iter) {
+      const Stmt *from = own(writes_, w->name), *to = own(reads_, r->name);
+      if (from == nullptr || to == nullptr) return from == to && w->name == r->name;
+      if (const Stmt* known = partner(from)) return known == to;
+      pairs_.emplace_back(from, to);
+      return true;
+    }
+    if (w->name != r->name || w->ival != r->ival || w->op == Op::k_const_float) return false;
+    for (size_t i = 0; i < w->args.size(); ++i) {
+      if (!alike(w->args[i], r->args[i])) return false;
+    }
+    return true;
+  }
+
+  const Access &writes_, &reads_;
+  const size_t fixed_;
+  const bool inputs_alone_;
+  std::vector<std::pair<const Stmt*, const Stmt*>> pairs_;
+};
+
+// The box of cells that it writes, each of them; nothing: it may leave some out.
+std::optional<std::vector<DimRange>> written_box(const Kernel& kernel, const Access& writes, size_t fixed,
+                                                 const Ranges& ranges) {
+  std::vector<DimRange> box = footprint(kernel, writes, fixed, ranges);
+  if (std::any_of(box.begin(), box.end(), [](const DimRange& r) { return r.whole || !r.exact; })) return std::nullopt;
+  // A write loop that does not index the target must run at least once; one that indexes two writes a diagonal.
+  for (size_t i = fixed; i < writes.scopes.size(); ++i) {
+    const auto dims = std::count_if(writes.index.begin(), writes.index.end(),
+                                    [&](const Expr& e) { return uses(e, writes.scopes[i]->iter); });
+    if (dims > 1) return std::nullopt;
+    if (dims == 1) continue;
+    Ranges inner = ranges;
+    for (size_t j = fixed; j < i; ++j) inner.enter(*writes.scopes[j]);
+    if (!surely_le(Expr(1), writes.scopes[i]->extent, inner)) return std::nullopt;
+  }
+  return box;
+}
+
+// What one read finds in boxes of cells that were written, of common scopes that stay as they are.
+struct Reading {
+  Reading(const Kernel& kernel, const Access& read, size_t fixed, const Ranges& common)
+      : index(read.index), ranges(common), each(ranges_at(kernel, read.scopes)) {
+    box = footprint(kernel, read, fixed, common);
+  }
+
+  // Whether all cells are from `begin` on and before `end` in dimension d, by the box around them or one by one.
+  bool within(size_t d, const Expr& begin, const Expr& end) const {
+    const DimRange& r = box[d];
+    if (surely_le(begin, r.base, ranges) && surely_le(end_of(r), end, ranges)) return true;
+    return surely_le(begin, index[d], each) && surely_le(simplify(index[d] + Expr(1), each), end, each);
+  }
+  bool within(size_t d, const DimRange& w) const {
+    return (equal(w.base, box[d].base) && equal(w.extent, box[d].extent)) || within(d, w.base, end_of(w));
+  }
+  Expr end_of(const DimRange& w) const { return simplify(w.base + w.extent, ranges); }
+
+  const std::vector<Expr>& index;
+  const Ranges& ranges;
+  const Ranges each;
+  std::vector<DimRange> box;
+};
+
+Ranges ranges_of_common(const Kernel& kernel, const Access& access, size_t fixed) {
+  return ranges_at(kernel, {access.scopes.begin(), access.scopes.begin() + static_cast<std::ptrdiff_t>(fixed)});
+}
+}  // namespace
+
+bool covers(const Kernel& kernel, const Access& writes, const Access& reads, size_t fixed) {
+  const bool side_by_side = writes.scopes.size() == fixed && reads.scopes.size() == fixed;
+  if (side_by_side &&
+      std::equal(writes.index.begin(), writes.index.end(), reads.index.begin(), reads.index.end(), equal))
+    return true;
+  const bool inputs_alone = !reads_written(kernel, writes, fixed) && !reads_written(kernel, reads, fixed);
+  if (SameCells(writes, reads, fixed, inputs_alone).proven()) return true;
+  if (!inputs_alone) return false;
+  const Ranges ranges = ranges_of_common(kernel, writes, fixed);
+  const auto box = written_box(kernel, writes, fixed, ranges);
+  const Reading reading(kernel, reads, fixed, ranges);
+  bool all = box.has_value();
+  for (size_t d = 0; all && d < box->size(); ++d) all = reading.within(d, (*box)[d]);
+  return all;
+}
+
+bool covers(const Kernel& kernel, const Access& first, const Access& second, const Access& reads, size_t fixed) {
+  for (const Access* a : {&first, &second, &reads}) {
+    if (reads_written(kernel, *a, fixed)) return false;
+  }
+  const Ranges ranges = ranges_of_common(kernel, first, fixed);
+  const auto box = written_box(kernel, first, fixed, ranges), next = written_box(kernel, second, fixed, ranges);
+  if (!box || !next) return false;
+  const Reading reading(kernel, reads, fixed, ranges);
+  int joined = 0;
+  for (size_t d = 0; d < box->size(); ++d) {
+    const DimRange &r = (*box)[d], &n = (*next)[d];
+    if (reading.within(d, r) && reading.within(d, n)) continue;
+    // If one of them has no cells here, the other one has all that lie between.
+    const bool meet = surely_le(n.base, reading.end_of(r), ranges);
+    if (++joined > 1 || !meet || !reading.within(d, r.base, reading.end_of(n))) return false;
+  }
+  return true;
+}
+
 bool lives_inside(const Kernel& kernel, const std::string& buffer, const ScopePath& path, std::string* why) {
   const std::string place = path.empty() ? "root" : path.back()->iter;
   const auto refuse = [&](const char* reason) {

@@ -30,6 +30,12 @@ Answer independent(const ir::Kernel& kernel, const std::string& iter, const Inde
 Answer separable(const ir::Kernel& kernel, const std::string& iter, size_t at,
                  const std::vector<std::string>& apart = {});
 
+// Is every cell `reads` may touch certainly written by `writes`, in one iteration of their first `fixed` common scopes?
+bool covers(const ir::Kernel& kernel, const ir::Access& writes, const ir::Access& reads, size_t fixed);
+// The same of two writes together, of which the second begins in one dimension no later than the first one ends.
+bool covers(const ir::Kernel& kernel, const ir::Access& first, const ir::Access& second, const ir::Access& reads,
+            size_t fixed);
+
 // Is every read of the buffer inside the scope preceded, in the same iteration of the scope, by a
 // plain write of the same cell, and is no access outside the scope? An empty path: of the Kernel.
 bool lives_inside(const ir::Kernel& kernel, const std::string& buffer, const ScopePath& path, std::string* why);

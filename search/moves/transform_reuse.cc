@@ -3,6 +3,7 @@
 // scope has for itself, or values that nobody else sees, get storage of their own.
 #include <algorithm>
 
+#include "ir/core/names.h"
 #include "ir/core/text_form.h"
 #include "search/moves/footprint.h"
 #include "search/moves/legality.h"
@@ -61,8 +62,10 @@ Status apply_reuse_dims(TransformResult& result, const Move& move, const Transfo
                    print(index), print(a.index[d]));
   }
   bool gathers = false;
-  for_each_node(index, [&](const ExprNode& n) { gathers = gathers || n.op == Op::k_load; });
-  if (gathers) return invalid("expected an index without loads in dimension {} of `{}`", dim, buffer->name);
+  for_each_node(index, [&](const ExprNode& n) {
+    gathers = gathers || (n.op == Op::k_load && !is_input(k.find_buffer(n.name)->place));
+  });
+  if (gathers) return invalid("expected an index of inputs alone in dimension {} of `{}`", dim, buffer->name);
   ScopePath path;  // down to the innermost scope that chooses the cell: they enclose every access
   for (size_t i = 0; i < accesses[0].scopes.size(); ++i) {
     if (!uses(index, accesses[0].scopes[i]->iter)) continue;

@@ -59,6 +59,8 @@ bool lies_by(const std::vector<DeviceStmt>& list, const std::string& size) {
 
 WholeQuestion::WholeQuestion(const DeviceProgram& program, const List& list, const DeviceStmt* loop) : loop_(loop) {
   define("thread", {0, program.readers() - 1});
+  if (loop != nullptr) known_.set(loop->name, {0, INT64_MAX});
+  find_taken(program.body);
   find(program.body, true);
   find(list, false);
   ask(list);
@@ -107,6 +109,14 @@ void WholeQuestion::define(const std::string& name, ir::Interval range) {
   names_.insert(name);
 }
 
+void WholeQuestion::find_taken(const List& list) {
+  for (const DeviceStmt& s : list) {
+    if (s.kind == Kind::take) known_.set(s.name, {ir::interval(s.integer, known_).lo, ir::interval(s.step, known_).hi});
+    find_taken(s.body);
+    find_taken(s.otherwise);
+  }
+}
+
 // Names of a list; of the whole program those alone that depend on the thread.
 void WholeQuestion::find(const List& list, bool of_thread) {
   for (const DeviceStmt& s : list) {
@@ -153,6 +163,7 @@ bool WholeQuestion::follows(const Expr& condition, Facts& facts) const {
     const Expr s = ir::simplify(more - x);
     if (has_others(s)) return false;
     int64_t least = ir::interval(s, ranges_).lo;
+    if (ir::interval(x, known_).hi <= -std::max<int64_t>(least, -INT32_MAX)) return false;  // some never are inside
     x = least_of_loop(x);
     if (least < -INT32_MAX || !x) return false;
     if (ir::is_const_int(x)) {

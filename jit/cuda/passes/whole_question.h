@@ -15,7 +15,7 @@ namespace lathe::jit {
 
 // Of a list. A condition a < b, whose b is a minimum of minima, holds if it does for each of them. What is left of
 // b - a is x + s, where s has names that the list defines itself and x none: so x has to be more than the least s takes
-// away, for all of the statements the same.
+// away, for all of the statements the same. What x is known never to be is not asked for.
 class WholeQuestion {
  public:
   // loop: the list is its body, and the question stands before it; it lives as long as this does.
@@ -34,6 +34,7 @@ class WholeQuestion {
   using Facts = std::map<std::string, std::pair<ir::Expr, int64_t>>;  // by text: at least so much
 
   void define(const std::string& name, ir::Interval range);
+  void find_taken(const List& list);
   void find(const List& list, bool of_thread);
   bool has_own(const ir::Expr& e) const;
   bool has_others(const ir::Expr& e) const;
@@ -49,6 +50,7 @@ class WholeQuestion {
 
   const DeviceStmt* loop_;
   ir::Ranges ranges_;                                  // of their own names
+  ir::Ranges known_;                                   // of integers that are taken, and of the loop
   std::vector<std::pair<std::string, ir::Expr>> own_;  // each of them 0
   std::set<std::string> names_;
   Facts least_;

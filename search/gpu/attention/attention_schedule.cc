@@ -6,7 +6,7 @@
 
 #include "ir/analysis/analysis.h"
 #include "search/gpu/attention/attention_writer.h"
-#include "search/gpu/attention/one_key.h"
+#include "search/gpu/attention/few_keys.h"
 #include "search/gpu/attention/put_together.h"
 #include "search/gpu/powers_of_two.h"
 #include "search/gpu/vector_width.h"
@@ -422,7 +422,7 @@ Result<Scheduled> attention_schedule(const GeneralKernel& general, int64_t part)
   const int64_t most = most_keys_seen(general.kernel, p);
   if (part > 0 && (part >= most || sees_fewer(general.kernel, p, part)))
     return unsupported("parts of {} keys, of which a query sees at most {}", part, most);
-  if (has_one_key(general.kernel, p)) return one_key_schedule(general.kernel, p);
+  if (const int64_t few = few_keys(general.kernel, p); few > 0) return few_keys_schedule(general.kernel, p, few);
   // What threads have of a block is known where the block bounds the number of its keys.
   int64_t block = Shares(general.kernel, p, part).block;
   const bool fewer = sees_fewer(general.kernel, p, block);

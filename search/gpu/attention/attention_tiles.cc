@@ -6,7 +6,7 @@
 
 #include "ir/analysis/analysis.h"
 #include "search/gpu/attention/attention_schedule.h"
-#include "search/gpu/attention/one_key.h"
+#include "search/gpu/attention/few_keys.h"
 #include "search/gpu/tile_rounds.h"
 #include "search/gpu/workspace.h"
 
@@ -308,7 +308,7 @@ Result<std::vector<AttentionTile>> attention_tiles_of(const GeneralKernel& gener
   const bool split = (allowed & kBf16Dots) == 0;
   if (split && general.kernel.find_buffer("q")->type != DType::bf16)
     return unsupported("weights of {} may not be rounded to f16", general.kernel.name);
-  if (has_one_key(general.kernel, p)) return std::vector<AttentionTile>{};
+  if (few_keys(general.kernel, p) == 1) return std::vector<AttentionTile>{};
   const Work work = work_of(general, p, sizes);
   LATHE_ASSIGN(const RankedParts few, parts_of_heads(general, work, target));
   const double without = cycles_without(work, target), without_few = few.least;

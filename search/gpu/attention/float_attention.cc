@@ -6,7 +6,7 @@
 #include "ir/analysis/analysis.h"
 #include "ir/core/names.h"
 #include "search/gpu/attention/attention_writer.h"
-#include "search/gpu/attention/one_key.h"
+#include "search/gpu/attention/few_keys.h"
 #include "search/gpu/attention/tensor_attention.h"
 
 namespace lathe::search {
@@ -204,7 +204,7 @@ Result<AttentionParts> float_parts(const GeneralKernel& general) {
   const Kernel& k = general.kernel;
   AttentionParts p = attention_parts(k);
   const auto no = [&](const char* why) { return unsupported("{} is no attention for tiles of f32: {}", k.name, why); };
-  if (!p || p.heads.empty() || has_one_key(k, p)) return no("expected its loops");
+  if (!p || p.heads.empty() || few_keys(k, p) == 1) return no("expected its loops");
   for (const char* name : {"q", "k", "v"}) {
     const Buffer* b = k.find_buffer(name);
     if (b == nullptr || b->type != DType::f32) return no("expected queries, keys and values of f32");

@@ -7,7 +7,6 @@
 #include "ir/base/gpu_target.h"
 #include "ir/core/names.h"
 #include "search/gpu/attention/attention_writer.h"
-#include "search/gpu/attention/one_key.h"
 #include "search/gpu/attention/put_together.h"
 #include "search/gpu/swizzles.h"
 

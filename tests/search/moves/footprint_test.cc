@@ -8,6 +8,7 @@
 #include <set>
 
 #include "ir/core/text_form.h"
+#include "search/moves/legality.h"
 
 namespace lathe::search {
 namespace {
