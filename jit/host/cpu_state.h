@@ -15,7 +15,7 @@ inline void flush_lines(const char* data, int64_t bytes) {
   for (int64_t i = 0; i < bytes; i += kCacheLine) __builtin_ia32_clflush(data + i);
   __builtin_ia32_mfence();
 }
-// Copies whole lines, which begin at multiples of 64 bytes and do not overlap: what is written is in no cache afterwards.
+// Copies whole lines, which begin at multiples of 64 bytes and do not overlap. What is written is in no cache then.
 inline void copy_past_caches(char* to, const char* from, int64_t bytes) {
   typedef long long Vector __attribute__((vector_size(16), may_alias));
   for (int64_t i = 0; i < bytes; i += sizeof(Vector)) {
