@@ -104,7 +104,10 @@ TEST(Covers, Tiles) {
   EXPECT_FALSE(claims(tiles(left_a, "8", "a, b", left_a, "9", "c, d")));
   EXPECT_FALSE(claims(tiles(left_a, "8", "a, b", "16", "8", "c, d")));
   EXPECT_FALSE(claims(tiles(left_a, "8", "a, b", left_a, "8", "o, d")));
-  EXPECT_FALSE(claims(tiles("N - 20", left_a, "b, 0", "N - 20", left_a, "d, 0")));  // scope a may not run
+  EXPECT_TRUE(claims(tiles("N - 20", left_a, "b, 0", "N - 20", left_a, "d, 0")));   // scope a runs where c does
+  EXPECT_FALSE(claims(tiles("N - 20", left_a, "b, 0", "N - 19", left_a, "d, 0")));  // it may not run
+  EXPECT_FALSE(claims(tiles("N - 20", left_a, "b, 0", "2", left_a, "d, 0")));
+  EXPECT_FALSE(claims(tiles("N - 20", left_a, "b, 0", "20 - N", left_a, "d, 0")));
   EXPECT_FALSE(claims(tiles(vectors, "min(8, min(16, N - 16*o) - 8*a)", "o, 8*a + b", vectors, "8", "o, 8*c + d")));
 }
 
