@@ -115,4 +115,7 @@ void tile_product(Script& s, const Product& p, int64_t lanes);
 // holds the rows, of which all iterations take one page after another; empty: there is none.
 void sum_pages(Script& s, const Product& p, const std::string& around, int64_t page, int64_t lanes);
 
+// The queries of a sequence at the shape hinted; of unequal sequences, as many as each has on average.
+int64_t queries_of_sequence(const AttentionParts& p, const Problem& problem);
+
 }  // namespace lathe::search

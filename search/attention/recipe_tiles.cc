@@ -54,16 +54,10 @@ class QueryTilesSketch {
         value_pairs_(score_pairs_ && has_value_pairs()),
         even_keys_(has_even_keys()) {}
 
-  // Of a sequence; of unequal ones as many as each has on average.
-  static int64_t queries(const AttentionParts& p, const Problem& problem) {
-    if (p.clear.empty()) return extent_at(p.row->extent, problem);
-    return extent_at(problem.kernel.find_buffer(p.powered())->dims.front(), problem) /
-           std::max<int64_t>(extent_at(p.heads.front()->extent, problem), 1);
-  }
   static bool matches(const Problem& problem) {
     if (problem.kernel.family != "attention") return false;
     const AttentionParts p = attention_parts(problem.kernel);
-    if (!p || queries(p, problem) < kFewestQueries) return false;
+    if (!p || queries_of_sequence(p, problem) < kFewestQueries) return false;
     const auto most = [&](const Expr& e) { return interval(e, Ranges(problem.kernel)).hi; };
     return most(p.depth->extent) > 1 && most(problem.kernel.find_buffer(p.powered())->dims.back()) > 1;
   }
