@@ -1,5 +1,5 @@
-// See data_sets.h. One 64-bit mix per element gives the value; f32 and f64 are stored directly,
-// other types through round_to.
+// See data_sets.h. One 64-bit mix per element gives the value. f32 and bytes of any value are stored directly, other
+// types through round_to.
 #include "runtime/oracle/data_sets.h"
 
 #include <algorithm>

@@ -65,17 +65,21 @@ Result<const ServedStage*> Stages::keep_stage(int kernel, const search::Problem&
 
 // What a search decided, over the problem's range: nothing in a record is believed that replay can tell. Not by the
 // portable executor, if that is not all there is: the general stage is better.
-Result<const ServedStage*> Stages::decided_stage(int kernel, const search::Problem& problem, const Decision& decision,
-                                                 const PrepareRequest& request, LeafPolicy policy, PrepareInfo& info,
-                                                 MissReason* why) {
+Result<search::Schedule> stated_schedule(const Decision& decision, uint32_t allowed, MissReason* why) {
   *why = MissReason::k_corrupt;
-  LATHE_ASSIGN(const search::Schedule schedule, search::parse_schedule(decision.schedule));
+  LATHE_ASSIGN(search::Schedule schedule, search::parse_schedule(decision.schedule));
   if (decision.numeric != schedule.numeric)
     return ir::unsupported("a record of class {:#x} with a Schedule of class {:#x}", decision.numeric,
                            schedule.numeric);
   *why = MissReason::k_numeric;
-  if ((schedule.numeric & ~allowed_classes(request)) != 0)
-    return ir::unsupported("liberties that the caller does not allow");
+  if ((schedule.numeric & ~allowed) != 0) return ir::unsupported("liberties that the caller does not allow");
+  return schedule;
+}
+
+Result<const ServedStage*> Stages::decided_stage(int kernel, const search::Problem& problem, const Decision& decision,
+                                                 const PrepareRequest& request, LeafPolicy policy, PrepareInfo& info,
+                                                 MissReason* why) {
+  LATHE_ASSIGN(const search::Schedule schedule, stated_schedule(decision, allowed_classes(request), why));
   policy.portable &= !context_.leaves().native(context_.target());
   ServedStage attributes;
   attributes.tier = decision.unmeasured() ? 1 : 2;

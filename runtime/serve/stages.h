@@ -23,6 +23,10 @@
 
 namespace lathe::runtime {
 
+// The Schedule of a record, where the record is sound and the caller allows the Schedule's class; else *why says what
+// it counts as (docs/store.md).
+ir::Result<search::Schedule> stated_schedule(const Decision& decision, uint32_t allowed, MissReason* why);
+
 struct ServedStage {
   Stage stage;
   SymbolRanges range;

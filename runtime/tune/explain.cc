@@ -43,11 +43,7 @@ std::string environment_difference(Context& context) {
 // What a record says, as far as it holds here; else *why says what it counts as (docs/store.md).
 Result<Stage> decided_stage(Context& context, const search::Problem& problem, const Decision& decision,
                             uint32_t allowed, MissReason* why) {
-  *why = MissReason::k_corrupt;
-  LATHE_ASSIGN(const search::Schedule schedule, search::parse_schedule(decision.schedule));
-  if (decision.numeric != schedule.numeric) return ir::unsupported("another numeric class than the record's");
-  *why = MissReason::k_numeric;
-  if ((schedule.numeric & ~allowed) != 0) return ir::unsupported("liberties that the caller does not allow");
+  LATHE_ASSIGN(const search::Schedule schedule, stated_schedule(decision, allowed, why));
   return build_stage(problem.kernel, schedule, context.target(), context.leaves(), context.leaf_policy(), why);
 }
 

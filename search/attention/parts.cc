@@ -260,7 +260,7 @@ void sum_pages(Script& s, const Product& p, const std::string& around, int64_t p
 }
 
 int64_t queries_of_sequence(const AttentionParts& p, const Problem& problem) {
-  if (p.clear.empty()) return extent_at(p.row->extent, problem);
+  if (sequences_apart(p)) return extent_at(p.row->extent, problem);
   return extent_at(problem.kernel.find_buffer(p.powered())->dims.front(), problem) /
          std::max<int64_t>(extent_at(p.heads.front()->extent, problem), 1);
 }

@@ -103,6 +103,22 @@ TEST(AttentionRecipe, SumsOfOneOperandAreServedWithoutOne) {
   }
 }
 
+// Tiles of queries are for sequences of four and more, unequal ones on average: decode, of one each, is not slowed down
+// by the longest that a sequence could be.
+TEST(AttentionRecipe, TilesAreForSequencesOfSeveralQueries) {
+  const auto by_tiles = [](const char* op, int64_t queries, int64_t batch) {
+    return schedule(op, queries, batch, 2, 16, false).find("from query_tiles.") != std::string::npos;
+  };
+  for (const int64_t batch : {1, 2, 7, 8}) {
+    for (const int64_t each : {1, 2, 3, 4, 5, 17}) {
+      SCOPED_TRACE(fmt::format("{} sequences of {} queries", batch, each));
+      EXPECT_EQ(by_tiles("paged_attention", each, batch), each >= 4);
+      EXPECT_EQ(by_tiles("ragged_attention", each * batch, batch), each >= 4);
+      EXPECT_EQ(by_tiles("ragged_attention", (each + 1) * batch - 1, batch), each >= 4);
+    }
+  }
+}
+
 // Tables of pages whose width calls choose: the default Schedule is code, not the naive loops. Of queries, heads of
 // keys and pages every two meet.
 TEST(AttentionRecipe, TablesOfAnyWidth) {

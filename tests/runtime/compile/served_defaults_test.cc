@@ -42,8 +42,6 @@ struct Known {
   const char *row, *why;
 };
 const Known kKnown[] = {
-    // Steps of keys are as many for all tiles of rows that end with their sequence.
-    {"decode_ragged16_", "expected iterations that begin and end later in later ones of `it`"},
     // The scale of a row is a maximum that stays in registers around columns of 16 vectors.
     {"kv_append_int8_i8_512x8x128", "extent depends on the leaf's own loops"}};
 
