@@ -24,7 +24,9 @@ namespace {
 
 constexpr int kMaxRounds = 51;
 constexpr int kSamples = 3;
-constexpr double kColdSampleUs = 1000;  // as long as a pass of the read probe at least
+constexpr double kColdSampleUs = 1000;
+constexpr int kColdSlices =
+    16;  // of a cold footprint: a pass over one takes longer than a sample, and the whole seconds
 
 double median(std::vector<double> v) {
   const size_t mid = v.size() / 2;
@@ -120,6 +122,7 @@ struct Bench::Impl {
       const int64_t line = std::max<int64_t>(static_cast<int64_t>(bytes), 4096);
       return cold ? beyond : std::min(line, beyond);
     };
+    const auto slices = [](bool cold) { return cold ? kColdSlices : 1; };
     const bool all = operands.all_rotate(), constants = options.cold && !all;
     const double moved = work.read_bytes + work.write_bytes;
     call_us(1);
@@ -153,11 +156,12 @@ struct Bench::Impl {
         of_peak.push_back(work.flops / us * 1e-3 / (peaks.back() * options.threads));
       }
       if (read) {
-        reads.push_back(probe.read_gbs(footprint(work.read_bytes, options.cold), team(), options.threads));
+        reads.push_back(
+            probe.read_gbs(footprint(work.read_bytes, options.cold), team(), options.threads, slices(options.cold)));
         of_read.push_back(work.read_bytes / us * 1e-3 / reads.back());
       }
       if (copy) {
-        copied.push_back(probe.copy_gbs(footprint(moved, all), team(), options.threads));
+        copied.push_back(probe.copy_gbs(footprint(moved, all), team(), options.threads, slices(all)));
         of_copy.push_back(moved / 2 / us * 1e-3 / copied.back());
       }
       if (round > 0) continue;

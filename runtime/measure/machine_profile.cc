@@ -140,28 +140,35 @@ PeakProbe MachineProbe::peak(ir::DType factors, const ir::Target& target, bool t
   return best_of(fma_peak_gflops(target.level), factors, target, tiles, rate_of);
 }
 
-double MachineProbe::read_gbs(int64_t bytes, ThreadTeam* team, int threads) {
-  const int64_t lines = std::max<int64_t>(bytes / 64 / threads / 16 * 16, 16);  // of a thread
-  const char* data = buffer(threads * lines * 64);
+double MachineProbe::read_gbs(int64_t bytes, ThreadTeam* team, int threads, int slices) {
+  const int64_t lines = std::max<int64_t>(bytes / 64 / threads / slices / 16 * 16, 16);  // of a thread and slice
+  const char* data = buffer(threads * slices * lines * 64);
   if (!data) return 0;
   const auto loop = widest().read;
   double best = 0;
   for (const int streams : {1, 4}) {
-    const auto pass = [&] { on_each(team, threads, [&](int i) { loop(data + i * lines * 64, lines, streams); }); };
+    const auto pass = [&] {
+      const int64_t slice = next_slice(slices);
+      on_each(team, threads, [&](int i) { loop(data + (i * slices + slice) * lines * 64, lines, streams); });
+    };
     best = std::max(best, best_rate(threads * lines * 64, pass));
   }
   return best * 1e-9;
 }
 
-double MachineProbe::copy_gbs(int64_t bytes, ThreadTeam* team, int threads) {
-  const int64_t lines = std::max<int64_t>(bytes / 128 / threads / 2 * 2, 2), all = threads * lines * 64;
-  char* data = buffer(2 * all);
+double MachineProbe::copy_gbs(int64_t bytes, ThreadTeam* team, int threads, int slices) {
+  const int64_t lines = std::max<int64_t>(bytes / 128 / threads / slices / 2 * 2, 2), half = threads * slices * lines;
+  char* data = buffer(2 * half * 64);
   if (!data) return 0;
   const auto loop = widest().copy;
   const auto pass = [&] {
-    on_each(team, threads, [&](int i) { loop(data + all + i * lines * 64, data + i * lines * 64, lines); });
+    const int64_t slice = next_slice(slices);
+    on_each(team, threads, [&](int i) {
+      char* from = data + (i * slices + slice) * lines * 64;
+      loop(from + half * 64, from, lines);
+    });
   };
-  return best_rate(all, pass) * 1e-9;
+  return best_rate(threads * lines * 64, pass) * 1e-9;
 }
 
 std::string peak_name(const ir::Target& target) {

@@ -50,16 +50,20 @@ class MachineProbe {
   PeakProbe peak(ir::DType factors, const ir::Target& target, bool tiles = true);
   // Best of the passes over a buffer of that many bytes, at least three and at least 1 ms; one and
   // four streams. What fits a cache is read from there; a footprint of cold_bytes() or more comes from memory. With a
-  // team each of so many threads passes over a part of it, all at once.
-  double read_gbs(int64_t bytes, ThreadTeam* team = nullptr, int threads = 1);
+  // team each of so many threads passes over a part of it, all at once. slices: a pass reads one of so many parts of
+  // the footprint, the next pass the next one, also if that is of another call; what is beyond the caches as a whole
+  // comes from memory so, too, and a probe of it takes as much less time.
+  double read_gbs(int64_t bytes, ThreadTeam* team = nullptr, int threads = 1, int slices = 1);
   // Bytes copied per second (read and written once each, counted once) between two halves of that
   // footprint, ordinary stores.
-  double copy_gbs(int64_t bytes, ThreadTeam* team = nullptr, int threads = 1);
+  double copy_gbs(int64_t bytes, ThreadTeam* team = nullptr, int threads = 1, int slices = 1);
 
  private:
   struct Buffer;
   char* buffer(int64_t bytes);
+  int64_t next_slice(int slices) { return next_slice_++ % slices; }
   std::unique_ptr<Buffer> buffer_;
+  int64_t next_slice_ = 0;
 };
 
 // Nanoseconds of one leaf call through the walker's kind of pointer, its operands rewritten first.

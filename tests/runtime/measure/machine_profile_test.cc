@@ -74,8 +74,10 @@ TEST(MachineProfile, ATeamReadsAndCopiesAtOnce) {
   ThreadTeam team(options);
   MachineProbe probe;
   for (const int64_t bytes : {int64_t{1}, int64_t{4096}, int64_t{100'000}, int64_t{3} << 20}) {
-    EXPECT_GT(probe.read_gbs(bytes, &team, 3), 0) << bytes;
-    EXPECT_GT(probe.copy_gbs(bytes, &team, 3), 0) << bytes;
+    for (const int slices : {1, 2, 16}) {
+      EXPECT_GT(probe.read_gbs(bytes, &team, 3, slices), 0) << bytes << " in " << slices;
+      EXPECT_GT(probe.copy_gbs(bytes, &team, 3, slices), 0) << bytes << " in " << slices;
+    }
   }
 }
 
