@@ -23,7 +23,7 @@ void pack_rows(Script& s, const std::string& a, const std::string& at, int64_t m
   if (at == "root") s.move("parallelize apt");
 }
 
-// The layout [.., n / nr, k, n % nr]; of steps of several products, [n / nr, k / step, n % nr, k % step].
+// The layout [.., n / nr, k, n % nr]; of steps of several products, [.., n / nr, k / step, n % nr, k % step].
 void pack_panels(Script& s, const std::string& b, int b_n, int b_k, int64_t nr, int64_t step) {
   s.move("tile_buffer {} {} {}", b, b_n, nr);
   for (const auto part : {LayoutDim::Part::inner, LayoutDim::Part::outer}) {
@@ -36,7 +36,8 @@ void pack_panels(Script& s, const std::string& b, int b_n, int b_k, int64_t nr, 
   }
   if (step == 1) return;
   s.move("tile_buffer {} {} {}", b, b_k, step);
-  s.move("swap_dims {} 2 3", b);
+  const size_t dims = s.kernel().find_buffer(b)->layout.size();
+  s.move("swap_dims {} {} {}", b, dims - 2, dims - 1);
 }
 
 // A panel of B that lies with unit-stride k is transposed into scratch before the tiles that use it. The copy's scopes

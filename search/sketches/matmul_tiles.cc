@@ -18,8 +18,8 @@ int64_t matmul_step(const MatmulParts& p, const Problem& problem, const Target& 
   const bool bytes = byte(a) && byte(b) && a != b, pairs = a == DType::bf16 && b == DType::bf16 &&
                                                            (problem.allowed & kBf16Dots) != 0 && t.has(kCpu_avx512bf16);
   const int64_t step = bytes ? 4 : pairs ? 2 : 1;
-  const bool packs = (*p.b)->args.size() == 2 && panels_of(p, problem.kernel) == Panels::packed &&
-                     !is_const_int(p.n->extent, 1) && is_const_int(p.k->extent);
+  const bool packs =
+      panels_of(p, problem.kernel) == Panels::packed && !is_const_int(p.n->extent, 1) && is_const_int(p.k->extent);
   return packs && p.k->extent->ival % step == 0 && p.k->extent->ival > step ? step : 1;
 }
 
@@ -131,7 +131,7 @@ void MatmulSketch::each_tile_setting(const std::function<void(const Setting&)>& 
   constexpr int64_t kBlockBytes = 512;  // of a row of A: a block of a panel stays in L1
   const std::vector<int64_t> prefetches = problem_.cold ? std::vector<int64_t>{-1, 8192, 0} : std::vector<int64_t>{0};
   for (const int64_t rows : {std::min(m_, kTileRows), kTileRows / 2}) {
-    if (rows > m_ || m_ == 1) continue;
+    if (rows > m_ || m_ <= 1) continue;
     const Setting k{.tile_rows = rows, .panel_columns = kTileColumns, .dots = kTiles};
     each_setting(k,
                  {{&Setting::streams, {1, 2}},

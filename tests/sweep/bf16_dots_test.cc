@@ -20,8 +20,8 @@ TEST(Bf16Dots, ServeWhereTheCallerAllowsThem) {
     bool pairs;  // where the CPU has the instruction
   };
   for (const Size size : {Size{64, 64, true}, {33, 130, true}, {31, 2, false}, {95, 63, false}, {1, 64, false}}) {
-    for (const ops::DimDesc& m :
-         {ops::fixed_dim(1), ops::fixed_dim(9), ops::fixed_dim(40), ops::symbol_dim("M", 1, 512, {{1, 1}, {13, 1}})}) {
+    for (const ops::DimDesc& m : {ops::fixed_dim(0), ops::fixed_dim(1), ops::fixed_dim(9), ops::fixed_dim(40),
+                                  ops::symbol_dim("M", 1, 512, {{1, 1}, {13, 1}})}) {
       const auto graph = ops::finish(product(m, size.n, size.k));
       ASSERT_TRUE(graph.ok()) << graph.status().to_string();
       for (const Level& level : levels()) {
@@ -34,7 +34,7 @@ TEST(Bf16Dots, ServeWhereTheCallerAllowsThem) {
           ASSERT_TRUE((*op)->stages().prepare(request).ok());
           const Stage& stage = (*op)->stages().of(0)[0]->stage;
           const search::Problem problem = (*op)->general_problem(0, true, request);
-          const bool pairs = allows && size.pairs && level.context->target().has(ir::kCpu_avx512bf16);
+          const bool pairs = allows && size.pairs && m.max > 0 && level.context->target().has(ir::kCpu_avx512bf16);
           EXPECT_EQ((stage.schedule.numeric & ir::kBf16Dots) != 0, pairs) << search::to_text(stage.schedule);
           EXPECT_EQ(stage.portable, !test::generates(level.context->target())) << refusal(problem, level);
           const SymbolValues dims = m.fixed() ? SymbolValues{} : SymbolValues{{"M", 13}};
@@ -43,6 +43,69 @@ TEST(Bf16Dots, ServeWhereTheCallerAllowsThem) {
           const auto verdict = (*oracle)->verify(stage);
           ASSERT_TRUE(verdict.ok()) << verdict.status().to_string();
           EXPECT_TRUE(verdict->ok) << verdict->reason;
+        }
+      }
+    }
+  }
+}
+
+enum class Weights { groups, experts, batches };
+
+// y = a x b, where offsets or ids say which of `weights` a row has, or each weight has rows of its own. Weights lie as
+// [weights, K, N], or turned as [weights, N, K].
+ops::Graph of_weights(Weights kind, const ops::DimDesc& rows, int64_t weights, int64_t n, int64_t k, bool turned) {
+  const auto F = ops::fixed_dim;
+  ops::Graph g;
+  std::vector<ops::DimDesc> a = {rows, F(k)};
+  if (kind == Weights::batches) a.insert(a.begin(), F(weights));
+  std::vector<int> in = {
+      ops::add_tensor(g, "a", a, false, ir::DType::bf16),
+      ops::add_tensor(g, "b", {F(weights), F(turned ? n : k), F(turned ? k : n)}, true, ir::DType::bf16)};
+  if (kind == Weights::groups) in.push_back(ops::add_tensor(g, "offsets", {F(weights + 1)}, false, ir::DType::i32));
+  if (kind == Weights::experts) in.push_back(ops::add_tensor(g, "ids", {rows}, false, ir::DType::i32));
+  const char* name = kind == Weights::groups ? "grouped_matmul" : kind == Weights::experts ? "expert_matmul" : "matmul";
+  g.outputs = {ops::add_node(g, name, in, "y", {{"transpose_b", turned}})};
+  return g;
+}
+
+TEST(Bf16Dots, ServeSeveralWeightsWhereTheCallerAllowsThem) {
+  struct Size {
+    int64_t n, k;
+    bool pairs;
+  };
+  const ops::DimDesc rows[] = {ops::fixed_dim(0), ops::fixed_dim(1), ops::fixed_dim(40),
+                               ops::symbol_dim("M", 0, 512, {{1, 1}, {37, 1}})};
+  for (const Weights kind : {Weights::groups, Weights::experts, Weights::batches}) {
+    for (const Size size : {Size{64, 64, true}, {33, 130, true}, {31, 2, false}, {95, 63, false}, {1, 64, false}}) {
+      for (const ops::DimDesc& m : rows) {
+        for (const bool turned : {false, true}) {
+          if (turned && !size.pairs) continue;  // plain products, as they are without the class
+          const auto graph = ops::finish(of_weights(kind, m, 3, size.n, size.k, turned));
+          ASSERT_TRUE(graph.ok()) << graph.status().to_string();
+          for (const Level& level : levels()) {
+            SCOPED_TRACE(fmt::format("{} {} of 3 {} x {}{} on {}", graph->nodes[0].op, ops::dim_text(m), size.n, size.k,
+                                     turned ? " turned" : "", level.name));
+            auto op = Operator::create(level.context, *graph);
+            ASSERT_TRUE(op.ok()) << op.status().to_string();
+            PrepareRequest request;
+            request.allowed = kDefaultAllowed | ir::kBf16Dots;
+            ASSERT_TRUE((*op)->stages().prepare(request).ok());
+            const Stage& stage = (*op)->stages().of(0)[0]->stage;
+            const search::Problem problem = (*op)->general_problem(0, true, request);
+            const bool rows_at_all = kind == Weights::experts || m.max > 0;
+            const bool any = size.pairs && rows_at_all && level.context->target().has(ir::kCpu_avx512bf16);
+            EXPECT_EQ((stage.schedule.numeric & ir::kBf16Dots) != 0, any) << search::to_text(stage.schedule);
+            EXPECT_EQ(stage.portable, !test::generates(level.context->target())) << refusal(problem, level);
+            for (const int64_t rows_now : {0, 1, 37, 300}) {
+              if (m.fixed() && rows_now != 0) continue;
+              const SymbolValues dims = m.fixed() ? SymbolValues{} : SymbolValues{{"M", rows_now}};
+              auto oracle = Oracle::create({problem.kernel, dims, 1, 3, 60'000}, nullptr);
+              ASSERT_TRUE(oracle.ok()) << oracle.status().to_string();
+              const auto verdict = (*oracle)->verify(stage);
+              ASSERT_TRUE(verdict.ok()) << verdict.status().to_string();
+              EXPECT_TRUE(verdict->ok) << verdict->reason;
+            }
+          }
         }
       }
     }

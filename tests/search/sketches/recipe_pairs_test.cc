@@ -31,6 +31,29 @@ Problem product(int64_t m, int64_t k, int64_t n, bool transposed = false, const 
   return p;
 }
 
+// y[s, n] of rows that stand sorted by their weight, of which there are three; some have no rows.
+Problem product_of_groups(int64_t rows, int64_t k, int64_t n, bool transposed = false) {
+  Problem p;
+  p.kernel = kernel_of(fmt::format(
+      R"(kernel product(x: bf16[{0}, {2}] in, w: bf16[3, {3}] const, o: i32[4] in values 0..{0}, y: f32[{0}, {1}] out) family experts
+  c: f32[{0}, {1}] heap
+  for zm < {0} [clear]:
+    for zn < {1} [clear]:
+      y[zm, zn] = 0.0
+  for t < 3 [batch]:
+    for m < i64(o[t + 1]) - i64(o[t]) [m]:
+      for n < {1} [n]:
+        c[i64(o[t]) + m, n] = 0.0
+        for k < {2} [k]:
+          c[i64(o[t]) + m, n] += f32(x[i64(o[t]) + m, k]) * f32(w[t, {4}])
+        y[i64(o[t]) + m, n] = c[i64(o[t]) + m, n]
+)",
+      rows, n, k, transposed ? fmt::format("{}, {}", n, k) : fmt::format("{}, {}", k, n),
+      transposed ? "n, k" : "k, n"));
+  p.allowed = ir::kReassociate | ir::kContract | ir::kBf16Dots;
+  return p;
+}
+
 // Of bytes, their sums as they are.
 Problem product_of_bytes(int64_t m, int64_t k, int64_t n, const char* a, const char* b) {
   Problem p;
@@ -104,6 +127,8 @@ TEST(Pairs, keep_the_values) {
       {product(12, 1024, 40), {{"mr", 4}, {"kc", 512}}},
       {product(200, 6, 19), {{"mr", 8}, {"mc", 96}}},
       {product(12, 8, 33), {{"mr", 4}, {"mu", 1}}},
+      {product_of_groups(37, 12, 33), {{"mr", 4}}},
+      {product_of_groups(37, 12, 64, true), {{"mr", 5}, {"st", 2}, {"pf", 8192}}},
   };
   for (const Case& c : cases) {
     Knobs knobs = {{"nr", 32}, {"dp", 1}};
@@ -133,6 +158,8 @@ TEST(WholeTiles, keep_the_values) {
       {product(64, 128, 64), {{"mr", 32}, {"kc", 64}}},
       {product(37, 128, 64, true), {{"mr", 32}, {"kc", 64}, {"pf", -1}}},
       {product(200, 128, 32), {{"mr", 32}, {"kc", 64}, {"mc", 96}}},
+      {product_of_groups(37, 64, 64), {{"mr", 12}, {"st", 2}}},
+      {product_of_groups(70, 96, 32, true), {{"mr", 16}, {"pf", 4096}}},
   };
   for (const Case& c : cases) {
     Knobs knobs = {{"nr", 32}, {"dp", 2}};
@@ -140,6 +167,10 @@ TEST(WholeTiles, keep_the_values) {
     const std::optional<Made> made = expect_values_kept(c.problem, knobs, t);
     ASSERT_TRUE(made);
   }
+  Problem unhurried = product_of_groups(128, 2048, 2048);
+  EXPECT_EQ(knob_of(kMatmulRecipe.defaults(unhurried, t), "dp"), 1) << "a first call waits";
+  unhurried.unhurried = true;
+  EXPECT_EQ(knob_of(kMatmulRecipe.defaults(unhurried, t), "dp"), 2);
 }
 
 TEST(WholeTiles, of_bytes_keep_the_values) {
