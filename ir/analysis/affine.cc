@@ -113,11 +113,12 @@ std::optional<AffineForm> affine_form(const Expr& e) {
   return form;
 }
 
-bool uses(const Expr& e, const std::string& name) {
-  if (!e) return false;
+static bool uses_name(const Expr& e, const std::string& name, uint64_t bit) {
+  if (!e || (e->holds & bit) == 0) return false;
   if (e->name == name) return true;
-  return std::any_of(e->args.begin(), e->args.end(), [&](const Expr& a) { return uses(a, name); });
+  return std::any_of(e->args.begin(), e->args.end(), [&](const Expr& a) { return uses_name(a, name, bit); });
 }
+bool uses(const Expr& e, const std::string& name) { return uses_name(e, name, holds_name(name)); }
 
 namespace {
 std::optional<int64_t> of_one(Op op, int64_t a) {

@@ -24,7 +24,8 @@ struct Points {
   std::array<int64_t, kCount> value{};
   std::array<bool, kCount> known{};
 };
-// What is known of the names in scope: iterators (0 .. extent-1), symbols, and inputs whose values have a range.
+// What is known of the names in scope: iterators (0 .. extent-1), symbols, and inputs whose values have a range. Of one
+// thread: what follows from an extent is found out when it is first asked for.
 class Ranges {
  public:
   Ranges() = default;
@@ -50,14 +51,20 @@ class Ranges {
   const Points* points_of(const std::string& name) const;
 
  private:
+  friend class Question;
   struct Entry {
     std::string name;
-    Interval range;
+    uint64_t tag = 0;  // of the name
     int64_t multiple = 1;
     Expr extent;
-    Points at;
+    bool follows = false;                              // range and points do from the extent; an input's do not
+    mutable bool has_range = true, has_points = true;  // found out
+    mutable Interval range{};
+    mutable Points at{};
   };
   const Entry* entry_of(const std::string& name) const;
+  Interval range_of(const Entry& entry) const;
+  const Points& points_of(const Entry& entry) const;
   std::vector<Entry> entries_;
 };
 Interval interval(const Expr& e, const Ranges& ranges);

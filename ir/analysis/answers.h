@@ -51,6 +51,7 @@ class Question {
     }
   }
   void add(const std::string& text) {
+    if (text.size() <= sizeof(uint64_t)) return add(name_tag(text));
     uint64_t word = 0;
     for (size_t i = 0; i < text.size(); ++i) {
       if (i % sizeof(word) == 0 && i != 0) add(std::exchange(word, 0));
@@ -77,36 +78,25 @@ class Question {
     fits_ &= depth < below_;
     if (depth >= below_) return;
     found_ |= uint64_t{1} << depth;
-    names_[static_cast<size_t>(depth)] = &name;
   }
   // What is known of them, the inner ones first: extents find further ones, outside of theirs.
   void add_names() {
     while (found_ != 0) {
       below_ = std::bit_width(found_) - 1;
       found_ ^= uint64_t{1} << below_;
-      const std::string& name = *names_[static_cast<size_t>(below_)];
-      const Interval range = ranges_.find(name).value_or(Interval{});
-      const Expr* extent = ranges_.extent_of(name);
-      add(name.size() << 1 | (extent != nullptr));
-      add(name);
+      const Ranges::Entry& known = ranges_.entries_[static_cast<size_t>(below_)];
+      const Interval range = ranges_.range_of(known);
+      add(known.name.size() << 1 | static_cast<bool>(known.extent));
+      add(known.name);
       add(static_cast<uint64_t>(range.lo));
       add(static_cast<uint64_t>(range.hi));
-      add(static_cast<uint64_t>(ranges_.multiple_of(name)));
-      if (extent == nullptr) continue;  // the points follow from these
-      add(*extent);
-      const Points& at = *ranges_.points_of(name);
-      uint64_t known = 0;
-      for (size_t i = 0; i < Points::kCount; ++i) {
-        add(static_cast<uint64_t>(at.value[i]));
-        known = known * 2 + at.known[i];
-      }
-      add(known);
+      add(static_cast<uint64_t>(known.multiple));
+      if (known.extent) add(known.extent);  // the points follow from these
     }
   }
 
   const Ranges& ranges_;
-  std::array<const std::string*, kMostNames> names_;  // by depth, of those that were found
-  uint64_t found_ = 0;
+  uint64_t found_ = 0;      // by depth
   int below_ = kMostNames;  // that are found from now on have less depth
   std::array<uint64_t, kMostWords> words_;
   size_t size_ = 0;

@@ -89,7 +89,11 @@ Ranges::Ranges(const Kernel& kernel) {
     if (!b.values.lo || !b.values.hi) continue;
     const Interval range{interval(b.values.lo, *this).lo, interval(b.values.hi, *this).hi};
     Expr extent = simplify(b.values.hi + Expr(1), *this);
-    entries_.push_back({b.name, range, 1, std::move(extent), {}});
+    Entry& entry = entries_.emplace_back();
+    entry.name = b.name;
+    entry.tag = name_tag(b.name);
+    entry.extent = std::move(extent);
+    entry.range = range;
   }
 }
 
@@ -99,7 +103,11 @@ void Ranges::set(const std::string& name, Interval range, int64_t multiple) {
     if (!infinite(range.lo)) range.lo = sat_mul(ceil_div(range.lo, multiple), multiple);
     if (!infinite(range.hi)) range.hi = floor_div(range.hi, multiple) * multiple;
   }
-  Entry entry{name, range, multiple, Expr(), {}};
+  Entry entry;
+  entry.name = name;
+  entry.tag = name_tag(name);
+  entry.multiple = multiple;
+  entry.range = range;
   if (!infinite(range.lo) && !infinite(range.hi) && range.lo <= range.hi) {
     // The smallest but 0, where tails are short; the largest, twice; the one before, where they are long.
     const int64_t next = range.lo == 0 ? std::min(multiple, range.hi) : range.lo;
@@ -108,36 +116,62 @@ void Ranges::set(const std::string& name, Interval range, int64_t multiple) {
     entry.at.value = {next, range.hi, range.hi, two ? range.hi - multiple : range.hi};
     entry.at.known.fill(true);
   }
-  for (Entry& e : entries_) {
-    if (e.name == name) {
-      e = std::move(entry);
-      return;
-    }
-  }
-  entries_.push_back(std::move(entry));
-}
-
-void Ranges::enter(const std::string& iter, const Expr& extent) {
-  entries_.erase(std::remove_if(entries_.begin(), entries_.end(), [&](const Entry& e) { return e.name == iter; }),
-                 entries_.end());
-  entries_.reserve(kUsualNames);
-  Entry entry{iter, {}, 1, extent, {}};
-  if (is_const_int(extent)) {
-    const int64_t last = extent->ival - 1;
-    entry.range = {0, infinite(extent->ival) ? extent->ival : std::max<int64_t>(last, 0)};
-    entry.at.value = {last, 0, last, last};
-    entry.at.known.fill(last >= 0);
+  const Entry* known = entry_of(name);
+  if (known == nullptr) {
     entries_.push_back(std::move(entry));
     return;
   }
-  const int64_t most = interval(extent, *this).hi;
-  entry.range = {0, infinite(most) ? most : std::max<int64_t>(most - 1, 0)};
-  const Points trips = evaluate_at(extent, *this);
-  for (size_t i = 0; i < Points::kCount; ++i) {  // the first iteration at one point, else the last
-    entry.at.known[i] = trips.known[i] && trips.value[i] >= 1;
-    entry.at.value[i] = i == 1 ? 0 : trips.value[i] - 1;
+  entries_[static_cast<size_t>(known - entries_.data())] = std::move(entry);
+  // Extents may have the name.
+  for (Entry& e : entries_) {
+    if (e.follows) e.has_range = e.has_points = false;
   }
-  entries_.push_back(std::move(entry));
+}
+
+void Ranges::enter(const std::string& iter, const Expr& extent) {
+  if (const Entry* outer = entry_of(iter)) {
+    // What extents have said so far they said of the outer one.
+    for (const Entry& e : entries_) (void)points_of(e), (void)range_of(e);
+    entries_.erase(entries_.begin() + (outer - entries_.data()));
+  }
+  entries_.reserve(kUsualNames);
+  Entry& entry = entries_.emplace_back();
+  entry.name = iter;
+  entry.tag = name_tag(iter);
+  entry.extent = extent;
+  if (!is_const_int(extent)) {
+    entry.follows = true;
+    entry.has_range = entry.has_points = false;
+    return;
+  }
+  const int64_t last = extent->ival - 1;
+  entry.range = {0, infinite(extent->ival) ? extent->ival : std::max<int64_t>(last, 0)};
+  entry.at.value = {last, 0, last, last};
+  entry.at.known.fill(last >= 0);
+}
+
+// Nothing is known meanwhile of an iterator whose extent has a name of its own.
+Interval Ranges::range_of(const Entry& entry) const {
+  if (!entry.has_range) {
+    entry.has_range = true;
+    entry.range = {};
+    const int64_t most = interval(entry.extent, *this).hi;
+    entry.range = {0, infinite(most) ? most : std::max<int64_t>(most - 1, 0)};
+  }
+  return entry.range;
+}
+
+const Points& Ranges::points_of(const Entry& entry) const {
+  if (!entry.has_points) {
+    entry.has_points = true;
+    entry.at = {};
+    const Points trips = evaluate_at(entry.extent, *this);
+    for (size_t i = 0; i < Points::kCount; ++i) {  // the first iteration at one point, else the last
+      entry.at.known[i] = trips.known[i] && trips.value[i] >= 1;
+      entry.at.value[i] = i == 1 ? 0 : trips.value[i] - 1;
+    }
+  }
+  return entry.at;
 }
 
 void Ranges::learn(const Expr& e, int64_t k) {
@@ -162,29 +196,22 @@ void Ranges::learn(const Expr& e, int64_t k) {
   if (e->op == Op::k_ceildiv && k >= 1) learn(a, (k - 1) * b->ival + 1);
 }
 
-// Names are short: a call would cost more than their letters, of which the last ones differ mostly.
-static bool same_name(const std::string& a, const std::string& b) {
-  size_t left = a.size();
-  if (left != b.size()) return false;
-  const char *x = a.data(), *y = b.data();
-  while (left > 0 && x[left - 1] == y[left - 1]) --left;
-  return left == 0;
-}
 const Ranges::Entry* Ranges::entry_of(const std::string& name) const {
+  const uint64_t tag = name_tag(name);
   for (const Entry& e : entries_) {
-    if (same_name(e.name, name)) return &e;
+    if (e.tag == tag && (name.size() < sizeof(tag) || e.name == name)) return &e;
   }
   return nullptr;
 }
 
 const Points* Ranges::points_of(const std::string& name) const {
   const Entry* e = entry_of(name);
-  return e != nullptr ? &e->at : nullptr;
+  return e != nullptr ? &points_of(*e) : nullptr;
 }
 
 std::optional<Interval> Ranges::find(const std::string& name) const {
   const Entry* e = entry_of(name);
-  return e != nullptr ? std::optional(e->range) : std::nullopt;
+  return e != nullptr ? std::optional(range_of(*e)) : std::nullopt;
 }
 
 int64_t Ranges::multiple_of(const std::string& name) const {
@@ -349,11 +376,7 @@ bool proves_divisible(const Expr& e, int64_t by, const Ranges& ranges) {
   return multiple_of(Canon(ranges, false).poly(e), ranges) % by == 0;
 }
 
-static bool reads_inputs(const Expr& e) {
-  bool found = false;
-  for_each_node(e, [&](const ExprNode& n) { found |= n.op == Op::k_load; });
-  return found;
-}
+static bool reads_inputs(const Expr& e) { return e && (e->holds & kHoldsLoad) != 0; }
 
 // Whether it grows, or stays, where operands that read inputs do; of a difference, where the second one falls.
 static bool follows_inputs(const Expr& e, const Ranges& ranges) {

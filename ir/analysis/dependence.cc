@@ -34,11 +34,13 @@ class Instance {
   }
   // Loads of buffers that the kernel writes may give different values to the two instances.
   Expr rename(const Expr& e) const {
-    return substitute(rewrite(e,
-                              [&](const Expr& n) -> Expr {
-                                if (n->op != Op::k_load || !written_in_kernel(kernel_, n->name)) return {};
-                                return load(n->name + tag_, n->args, n->type);
-                              }),
+    return substitute(rewrite(
+                          e,
+                          [&](const Expr& n) -> Expr {
+                            if (n->op != Op::k_load || !written_in_kernel(kernel_, n->name)) return {};
+                            return load(n->name + tag_, n->args, n->type);
+                          },
+                          kHoldsLoad),
                       map_);
   }
 
@@ -229,10 +231,8 @@ struct Collector {
   bool wanted(const std::string& buffer) const { return only == nullptr || *only == buffer; }
 
   void loads(const Expr& e, const Stmt& s) {
-    if (!e) return;
-    for (const Expr& a : e->args) {
-      if (!a->args.empty() || a->op == Op::k_load) loads(a, s);
-    }
+    if (!e || (e->holds & kHoldsLoad) == 0) return;
+    for (const Expr& a : e->args) loads(a, s);
     if (e->op == Op::k_load && wanted(e->name))
       out.push_back({&s, e->name, e->args, false, false, AssignOp::set, scopes});
   }

@@ -80,6 +80,7 @@ class Prover {
   bool has_values(const Expr& a) const { return a->op == Op::k_load && ranges_.extent_of(a->name) != nullptr; }
   bool loads_values(const Expr& a) const {
     bool loads = false;
+    if ((a->holds & kHoldsLoad) == 0) return loads;
     for_each_node(
         a, [&](const ExprNode& n) { loads = loads || (n.op == Op::k_load && ranges_.extent_of(n.name) != nullptr); });
     return loads;
@@ -89,7 +90,7 @@ class Prover {
     bool loads = false;
     for_each_node(a, [&](const ExprNode& n) {
       const Expr* extent = n.op == Op::k_iter ? ranges_.extent_of(n.name) : nullptr;
-      if (extent != nullptr) for_each_node(*extent, [&](const ExprNode& e) { loads = loads || e.op == Op::k_load; });
+      loads = loads || (extent != nullptr && ((*extent)->holds & kHoldsLoad) != 0);
     });
     return loads;
   }

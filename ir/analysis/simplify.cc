@@ -79,9 +79,8 @@ void flatten(Op op, const Expr& e, std::vector<Expr>& out) {
 std::optional<int64_t> only_value(const std::string& name, const Ranges& ranges) {
   const auto range = ranges.find(name);
   if (!range || range->lo != range->hi) return std::nullopt;
-  bool loads = false;
-  if (const Expr* extent = ranges.extent_of(name))
-    for_each_node(*extent, [&](const ExprNode& n) { loads = loads || n.op == Op::k_load; });
+  const Expr* extent = ranges.extent_of(name);
+  const bool loads = extent != nullptr && ((*extent)->holds & kHoldsLoad) != 0;
   return loads ? std::nullopt : std::optional(range->lo);
 }
 

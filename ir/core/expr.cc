@@ -64,6 +64,14 @@ Expr named(Op op, std::string name) {
 const OpInfo& op_info(Op op) { return kOps[static_cast<int>(op)]; }
 
 Expr::Expr(int64_t value) : node_(constant_node(value)) {}
+Expr::Expr(std::shared_ptr<const ExprNode> node) : node_(std::move(node)) {
+  if (node_ == nullptr) return;
+  uint64_t holds = node_->name.empty() ? 0 : holds_name(node_->name);
+  if (node_->op == Op::k_load) holds |= kHoldsLoad;
+  if (node_->op == Op::k_shift_left || node_->op == Op::k_shift_right) holds |= kHoldsShift;
+  for (const Expr& a : node_->args) holds |= a ? a->holds : 0;
+  node_->holds = holds;
+}
 
 Expr iter(std::string name) { return named(Op::k_iter, std::move(name)); }
 Expr symbol(std::string name) { return named(Op::k_symbol, std::move(name)); }
@@ -126,7 +134,7 @@ bool is_const_int(const Expr& e, int64_t value) { return is_const_int(e) && e->i
 bool equal(const Expr& a, const Expr& b) {
   if (a.get() == b.get()) return true;
   if (!a || !b) return false;
-  if (a->op != b->op || a->type != b->type || a->name != b->name || a->ival != b->ival ||
+  if (a->holds != b->holds || a->op != b->op || a->type != b->type || a->name != b->name || a->ival != b->ival ||
       a->args.size() != b->args.size()) {
     return false;
   }

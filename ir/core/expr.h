@@ -12,6 +12,7 @@
 //  - cast rounds to nearest even; float to int saturates, NaN gives 0.
 #pragma once
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <string>
 #include <vector>
@@ -44,7 +45,7 @@ class Expr {
   Expr() = default;
   Expr(int64_t value);                                    // NOLINT(google-explicit-constructor): integer constant
   Expr(int value) : Expr(static_cast<int64_t>(value)) {}  // NOLINT(google-explicit-constructor)
-  explicit Expr(std::shared_ptr<const ExprNode> node) : node_(std::move(node)) {}
+  explicit Expr(std::shared_ptr<const ExprNode> node);    // a new node, whole
   explicit operator bool() const { return node_ != nullptr; }
   const ExprNode* operator->() const { return node_.get(); }
   const ExprNode& operator*() const { return *node_; }
@@ -54,13 +55,32 @@ class Expr {
   std::shared_ptr<const ExprNode> node_;
 };
 
+// The letters of a name of at most 8, else the last ones: alike where names are, unlike mostly where they are not.
+inline uint64_t name_tag(const std::string& name) {
+  const size_t size = name.size();
+  const auto letters = [&]<class Word>(Word word, size_t from) {
+    std::memcpy(&word, name.data() + from, sizeof(word));
+    return static_cast<uint64_t>(word);
+  };
+  if (size >= 8) return letters(uint64_t{}, size - 8);
+  if (size >= 4) return letters(uint32_t{}, 0) | letters(uint32_t{}, size - 4) << 8 * (size - 4);
+  if (size >= 2) return letters(uint16_t{}, 0) | letters(uint16_t{}, size - 2) << 8 * (size - 2);
+  return size == 0 ? 0 : static_cast<unsigned char>(name[0]);
+}
+// Bits of what an expression may hold: one of them for each name, one for loads and one for shifts.
+inline constexpr uint64_t kHoldsLoad = uint64_t{1} << 63, kHoldsShift = uint64_t{1} << 62;
+inline uint64_t holds_name(const std::string& name) {
+  return uint64_t{1} << (name_tag(name) * 0x9e3779b97f4a7c15 >> 32) % 62;
+}
+
 struct ExprNode {
   Op op;
   DType type;
-  std::vector<Expr> args;  // load: one index per dimension of the buffer
-  std::string name;        // iter, symbol: its name; load: the buffer
-  int64_t ival = 0;        // const_int
-  double fval = 0;         // const_float (exactly representable in `type`)
+  std::vector<Expr> args;      // load: one index per dimension of the buffer
+  std::string name;            // iter, symbol: its name; load: the buffer
+  int64_t ival = 0;            // const_int
+  double fval = 0;             // const_float (exactly representable in `type`)
+  mutable uint64_t holds = 0;  // of the node and all below it; written by the first Expr only
 };
 
 // Constructors. They fold nothing; simplify() does.
@@ -102,9 +122,9 @@ void for_each_node(const Expr& e, F&& f) {
 template <class F>
 Expr with_args(const Expr& e, F&& f);
 // Rebuilds e bottom-up; f gets a node whose arguments are already rebuilt and returns its replacement, or a null Expr
-// to keep it. Untouched subtrees are shared.
+// to keep it. Untouched subtrees are shared. holding: what holds none of these bits has nothing to replace; 0: all may.
 template <class F>
-Expr rewrite(const Expr& e, F&& f);
+Expr rewrite(const Expr& e, F&& f, uint64_t holding = 0);
 
 }  // namespace lathe::ir
 

@@ -23,9 +23,9 @@ Expr with_args(const Expr& e, F&& f) {
 }
 
 template <class F>
-Expr rewrite(const Expr& e, F&& f) {
-  if (!e) return e;
-  const Expr rebuilt = with_args(e, [&](const Expr& a) { return rewrite(a, f); });
+Expr rewrite(const Expr& e, F&& f, uint64_t holding) {
+  if (!e || (holding != 0 && (e->holds & holding) == 0)) return e;
+  const Expr rebuilt = with_args(e, [&](const Expr& a) { return rewrite(a, f, holding); });
   Expr replaced = f(rebuilt);
   return replaced ? replaced : rebuilt;
 }

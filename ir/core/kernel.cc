@@ -58,22 +58,29 @@ static const Stmt* find_in(const std::vector<Stmt>& body, std::string_view iter)
 const Stmt* find_scope(const Kernel& kernel, std::string_view iter) { return find_in(kernel.body, iter); }
 Stmt* find_scope(Kernel& kernel, std::string_view iter) { return const_cast<Stmt*>(find_in(kernel.body, iter)); }
 
-void rewrite_exprs(std::vector<Stmt>& body, const std::function<Expr(const Expr&)>& f) {
+void rewrite_exprs(std::vector<Stmt>& body, const std::function<Expr(const Expr&)>& f, uint64_t holding) {
+  const auto holds = [&](const Expr& e) { return e && (holding == 0 || (e->holds & holding) != 0); };
   for_each_stmt(body, [&](Stmt& s) {
-    if (s.extent) s.extent = rewrite(s.extent, f);
-    for (Expr& e : s.index) e = rewrite(e, f);
-    if (s.value) s.value = rewrite(s.value, f);
+    if (holds(s.extent)) s.extent = rewrite(s.extent, f, holding);
+    for (Expr& e : s.index) {
+      if (holds(e)) e = rewrite(e, f, holding);
+    }
+    if (holds(s.value)) s.value = rewrite(s.value, f, holding);
   });
 }
 
 Expr substitute(const Expr& e, const std::vector<std::pair<std::string, Expr>>& map) {
-  return rewrite(e, [&](const Expr& node) -> Expr {
+  uint64_t names = 0;
+  for (const auto& [name, value] : map) names |= holds_name(name);
+  if (names == 0) return e;
+  const auto value_of = [&](const Expr& node) -> Expr {
     if (node->op != Op::k_iter && node->op != Op::k_symbol) return {};
     for (const auto& [name, value] : map) {
       if (node->name == name) return value;
     }
     return {};
-  });
+  };
+  return rewrite(e, value_of, names);
 }
 
 Expr made_element(const Buffer& b, const std::string& from, const std::vector<Expr>& index) {

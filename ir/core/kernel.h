@@ -148,7 +148,7 @@ const Stmt* find_scope(const Kernel& kernel, std::string_view iter);
 Stmt* find_scope(Kernel& kernel, std::string_view iter);
 
 // Applies f (as in rewrite) to every expression of the statement tree: extents, indices, values.
-void rewrite_exprs(std::vector<Stmt>& body, const std::function<Expr(const Expr&)>& f);
+void rewrite_exprs(std::vector<Stmt>& body, const std::function<Expr(const Expr&)>& f, uint64_t holding = 0);
 // Replaces iterators and symbols by name.
 Expr substitute(const Expr& e, const std::vector<std::pair<std::string, Expr>>& map);
 

@@ -60,13 +60,15 @@ Expr LeafBuilder::slot_for_side(const Expr& value) {
 }
 
 Expr LeafBuilder::rename(const Expr& e) const {
-  return rewrite(e, [&](const Expr& n) -> Expr {
+  if (!e || (e->holds & holds_inside_) == 0) return e;
+  const auto named = [&](const Expr& n) -> Expr {
     if (n->op != Op::k_iter) return {};
     for (const auto& [from, to] : iter_names_) {
       if (from == n->name) return iter(to);
     }
     return {};
-  });
+  };
+  return rewrite(e, named, holds_inside_);
 }
 
 // An extent inside the leaf: outside parts become slots, min and ceildiv keep their shape.
@@ -293,10 +295,13 @@ Result<std::vector<Stmt>> LeafBuilder::build_body(const std::vector<Stmt>& body,
       copies_ = outside;
       around_.pop_back();
       LATHE_RETURN_IF_ERROR(built);
+    } else if (const auto known = statements_.find(&s); known != statements_.end()) {
+      t = known->second;
     } else {
       at_ = &s;
       LATHE_ASSIGN(t.value, leaf_value(s.value, ranges));
       LATHE_ASSIGN(t.target, leaf_access(s.target, s.index, ranges, t.index));
+      statements_.emplace(&s, t);
     }
     out.push_back(std::move(t));
   }
@@ -305,7 +310,6 @@ Result<std::vector<Stmt>> LeafBuilder::build_body(const std::vector<Stmt>& body,
 
 Result<Leaf> LeafBuilder::build(const std::vector<Stmt>& group, const std::vector<LeafVariant::Range>& values) {
   iter_names_.clear();
-  regs_.clear();
   building_streams_ = streams_.empty();
   Leaf leaf;
   Kernel& k = leaf.kernel;
@@ -313,7 +317,10 @@ Result<Leaf> LeafBuilder::build(const std::vector<Stmt>& group, const std::vecto
   k.family = "leaf";
   Ranges ranges = ranges_;
   LATHE_ASSIGN(k.body, build_body(group, values, ranges, nullptr));
-  for (size_t i = 0; i < slots_.size(); ++i) k.buffers.push_back(leaf_operand(slots_[i], static_cast<int>(i)));
+  for (size_t i = operands_.size(); i < slots_.size(); ++i)
+    operands_.push_back(leaf_operand(slots_[i], static_cast<int>(i)));
+  k.buffers.reserve(slots_.size() + regs_.size());
+  k.buffers = operands_;
   LATHE_RETURN_IF_ERROR(add_registers(k, values));
   for (size_t i = 0; i < extents_.size(); ++i) {
     // What fewer vectors would do has a leaf of its own: all but the last of these are whole.
@@ -381,7 +388,7 @@ Status LeafBuilder::add_registers(Kernel& k, const std::vector<LeafVariant::Rang
       for (size_t v = 0; v < variants_.size(); ++v) {
         const int64_t lanes = std::max<int64_t>(variants_[v].lanes, 1);
         const bool largest = d->ival == lanes * variant_extent(v, variants_[v].of.count)->ival;
-        if (largest && dim_is_variant(regs_[r], &d - b.dims.data(), v))
+        if (largest && dim_is_variant(r, static_cast<size_t>(&d - b.dims.data()), v))
           d = Expr(lanes * variant_extent(v, values[v].hi)->ival);
       }
     }
@@ -391,8 +398,10 @@ Status LeafBuilder::add_registers(Kernel& k, const std::vector<LeafVariant::Rang
 }
 
 // Is dimension `dim` of this register indexed by an iterator whose extent is variant v?
-bool LeafBuilder::dim_is_variant(const std::string& reg, ptrdiff_t dim, size_t v) const {
-  bool found = false;
+bool LeafBuilder::dim_is_variant(size_t reg, size_t dim, size_t v) {
+  const auto [known, is_new] = variant_dims_.try_emplace({reg, dim, v}, false);
+  bool& found = known->second;
+  if (!is_new) return found;
   std::vector<const Stmt*> path;
   const std::function<void(const std::vector<Stmt>&)> visit = [&](const std::vector<Stmt>& body) {
     for (const Stmt& s : body) {
@@ -400,7 +409,7 @@ bool LeafBuilder::dim_is_variant(const std::string& reg, ptrdiff_t dim, size_t v
         path.push_back(&s);
         visit(s.body);
         path.pop_back();
-      } else if (s.kind == Stmt::Kind::assign && s.target == reg) {
+      } else if (s.kind == Stmt::Kind::assign && s.target == regs_[reg]) {
         for (const Stmt* scope : path) {
           found =
               found || (uses(s.index[dim], scope->iter) && variants_[v].is_extent(simplify(scope->extent, ranges_)));

@@ -2,6 +2,7 @@
 // collects what they touch, leaf_loops.cc looks at their loops, leaf_build.cc writes the canonical Kernel of each
 // variant, leaf_streams.cc what it prefetches. Private to them; one object makes one group.
 #pragma once
+#include <array>
 #include <cstdint>
 #include <map>
 #include <span>
@@ -155,12 +156,13 @@ class LeafBuilder {
   static bool is_baked(const ir::Buffer& b, const ir::Expr& stride);
   ir::Buffer leaf_operand(const LeafSlot& slot, int number) const;
   ir::Status add_registers(ir::Kernel& k, const std::vector<LeafVariant::Range>& values);
-  bool dim_is_variant(const std::string& reg, ptrdiff_t dim, size_t v) const;
+  bool dim_is_variant(size_t reg, size_t dim, size_t v);
 
   const ir::Kernel& kernel_;
   const std::vector<const ir::Stmt*>& outer_;  // the scopes around the group
   ir::Ranges ranges_;
   std::vector<std::string> inside_;   // iterators of the group
+  uint64_t holds_inside_ = 0;         // bits of an expression that holds one
   std::vector<std::string> written_;  // buffers it writes
   bool near_ = false;                 // one slot serves accesses to such a buffer at constant distances
   std::vector<LeafVariant> variants_;
@@ -177,7 +179,11 @@ class LeafBuilder {
   ir::Expr masked_by_;
   int64_t masked_width_ = 0;
   std::vector<std::pair<std::string, std::string>> iter_names_;
+  // What all variants have in common, of the first one that was built.
+  std::map<const ir::Stmt*, ir::Stmt> statements_;
   std::vector<std::string> regs_;
+  std::map<std::array<size_t, 3>, bool> variant_dims_;  // by register, dimension and variant
+  std::vector<ir::Buffer> operands_;
 };
 
 }  // namespace lathe::search

@@ -101,7 +101,10 @@ LeafBuilder::LeafBuilder(const Kernel& kernel, const std::vector<const Stmt*>& o
 Result<LeafGroup> LeafBuilder::run(const Stmt* first, const Stmt* last) {
   const std::span<const Stmt> statements(first, last);
   for_each_stmt(statements, [&](const Stmt& s) {
-    if (s.kind == Stmt::Kind::scope) inside_.push_back(s.iter);
+    if (s.kind == Stmt::Kind::scope) {
+      inside_.push_back(s.iter);
+      holds_inside_ |= holds_name(s.iter);
+    }
     if (s.kind == Stmt::Kind::assign) written_.push_back(s.target);
   });
   std::vector<const Stmt*> around;
@@ -173,6 +176,7 @@ bool LeafBuilder::is_inside(const std::string& name) const {
 
 bool LeafBuilder::outside_only(const Expr& e) const {
   bool ok = true;
+  if (!e || (e->holds & holds_inside_) == 0) return ok;
   for_each_node(e, [&](const ExprNode& n) { ok &= !(n.op == Op::k_iter && is_inside(n.name)); });
   return ok;
 }

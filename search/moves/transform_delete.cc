@@ -152,9 +152,12 @@ Status apply_delete_temporary(TransformResult& result, const Move& move, const T
     s.target = target;
     s.index = copy.map(s.index);
   });
-  rewrite_exprs(k.body, [&](const Expr& e) -> Expr {
-    return e->op == Op::k_load && e->name == name ? load(target, copy.map(e->args), type) : Expr();
-  });
+  rewrite_exprs(
+      k.body,
+      [&](const Expr& e) -> Expr {
+        return e->op == Op::k_load && e->name == name ? load(target, copy.map(e->args), type) : Expr();
+      },
+      holds_name(name));
   remove_self_copies(k.body, target, Ranges(k));
   prune_empty(k.body);
   std::erase_if(k.buffers, [&](const Buffer& b) { return b.name == name; });

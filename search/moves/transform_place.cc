@@ -79,10 +79,13 @@ static Status contract(TransformResult& result, const Move& move, const Transfor
   for_each_stmt(body, [&](Stmt& s) {
     if (s.kind == Stmt::Kind::assign && s.target == buffer->name) s.index = rebase(s.index);
   });
-  rewrite_exprs(body, [&](const Expr& e) -> Expr {
-    if (e->op != Op::k_load || e->name != buffer->name) return {};
-    return load(e->name, rebase(e->args), e->type);
-  });
+  rewrite_exprs(
+      body,
+      [&](const Expr& e) -> Expr {
+        if (e->op != Op::k_load || e->name != buffer->name) return {};
+        return load(e->name, rebase(e->args), e->type);
+      },
+      holds_name(buffer->name));
   simplify_body(body, ranges);
   buffer->dims = std::move(dims);
   buffer->place = place;

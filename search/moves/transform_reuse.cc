@@ -84,10 +84,13 @@ Status apply_reuse_dims(TransformResult& result, const Move& move, const Transfo
   for_each_stmt(k.body, [&](Stmt& s) {
     if (s.kind == Stmt::Kind::assign && s.target == name) s.index = rest(s.index);
   });
-  rewrite_exprs(k.body, [&](const Expr& e) -> Expr {
-    if (e->op != Op::k_load || e->name != name) return {};
-    return load(name, rest(e->args), e->type);
-  });
+  rewrite_exprs(
+      k.body,
+      [&](const Expr& e) -> Expr {
+        if (e->op != Op::k_load || e->name != name) return {};
+        return load(name, rest(e->args), e->type);
+      },
+      holds_name(name));
   drop_dimension(*buffer, d);
   return {};
 }
@@ -154,9 +157,12 @@ Status apply_reuse_buffers(TransformResult& result, const Move& move, const Tran
   for_each_stmt(k.body, [&](Stmt& s) {
     if (s.kind != Stmt::Kind::scope && s.target == second) s.target = first;
   });
-  rewrite_exprs(k.body, [&](const Expr& e) -> Expr {
-    return e->op == Op::k_load && e->name == second ? load(first, e->args, e->type) : Expr();
-  });
+  rewrite_exprs(
+      k.body,
+      [&](const Expr& e) -> Expr {
+        return e->op == Op::k_load && e->name == second ? load(first, e->args, e->type) : Expr();
+      },
+      holds_name(second));
   std::erase_if(k.buffers, [&](const Buffer& b) { return b.name == second; });
   result.renamed.push_back({second, {first}});
   return {};
@@ -225,9 +231,12 @@ Status apply_split_buffer(TransformResult& result, const Move& move, const Trans
   for_each_stmt(body, [&](Stmt& s) {
     if (s.kind != Stmt::Kind::scope && s.target == name) s.target = split.name;
   });
-  rewrite_exprs(body, [&](const Expr& e) -> Expr {
-    return e->op == Op::k_load && e->name == name ? load(split.name, e->args, e->type) : Expr();
-  });
+  rewrite_exprs(
+      body,
+      [&](const Expr& e) -> Expr {
+        return e->op == Op::k_load && e->name == name ? load(split.name, e->args, e->type) : Expr();
+      },
+      holds_name(name));
   k.buffers.push_back(std::move(split));
   // Neither part reads what the other wrote.
   const bool lives = one_side && lives_inside(k, name, together, nullptr) &&

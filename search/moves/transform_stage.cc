@@ -101,10 +101,13 @@ static Status create_temporary(TransformResult& result, const Move& move, const 
     s.target = temporary.name;
     s.index = staged.rebase(s.index);
   });
-  rewrite_exprs(body, [&](const Expr& e) -> Expr {
-    if (e->op != Op::k_load || e->name != buffer.name) return {};
-    return load(temporary.name, staged.rebase(e->args), e->type);
-  });
+  rewrite_exprs(
+      body,
+      [&](const Expr& e) -> Expr {
+        if (e->op != Op::k_load || e->name != buffer.name) return {};
+        return load(temporary.name, staged.rebase(e->args), e->type);
+      },
+      holds_name(buffer.name));
   if (mode != Staging::keep) body.insert(body.begin(), copy_nest(staged, buffer, temporary.name, true, names));
   if (accumulate) body.push_back(copy_nest(staged, buffer, temporary.name, false, names));
   simplify_body(body, ranges);
@@ -300,14 +303,17 @@ Status apply_inline_temporary(TransformResult& result, const Move& move, const T
       k.numeric |= kContract;  // t += a * b is an fma
     }
   });
-  rewrite_exprs(*body, [&](const Expr& e) -> Expr {
-    if (e->op != Op::k_load || e->name != name) return {};
-    Renaming map;
-    for (size_t d = 0; d < e->args.size(); ++d) {
-      if (definition.index[d]->op == Op::k_iter) map.emplace_back(definition.index[d]->name, e->args[d]);
-    }
-    return substitute(definition.value, map);
-  });
+  rewrite_exprs(
+      *body,
+      [&](const Expr& e) -> Expr {
+        if (e->op != Op::k_load || e->name != name) return {};
+        Renaming map;
+        for (size_t d = 0; d < e->args.size(); ++d) {
+          if (definition.index[d]->op == Op::k_iter) map.emplace_back(definition.index[d]->name, e->args[d]);
+        }
+        return substitute(definition.value, map);
+      },
+      holds_name(name));
   if (inside != nullptr) {
     simplify_body(k.body, Ranges(k));
     return {};

@@ -68,7 +68,7 @@ Status apply_tile_scope(TransformResult& result, const Move& move, const Transfo
     shifts = shifts || (shift && uses(e->args[1], scope.iter));
     return {};
   };
-  rewrite_exprs(scope.body, counts);
+  rewrite_exprs(scope.body, counts, kHoldsShift);
   if (shifts && tail == "peel" && !proves_le(size, extent, ranges))
     return unsupported("expected a tile of at most the extent, as `{}` counts a shift", scope.iter);
 

@@ -128,10 +128,15 @@ Result<std::vector<std::string>> created_names(Names& names, const Move& move,
   return out;
 }
 
-bool uses_any(const Expr& e, const std::vector<std::string>& names) {
-  if (!e) return false;
+static bool holds_any(const Expr& e, const std::vector<std::string>& names, uint64_t bits) {
+  if (!e || (e->holds & bits) == 0) return false;
   if (!e->name.empty() && std::find(names.begin(), names.end(), e->name) != names.end()) return true;
-  return std::any_of(e->args.begin(), e->args.end(), [&](const Expr& a) { return uses_any(a, names); });
+  return std::any_of(e->args.begin(), e->args.end(), [&](const Expr& a) { return holds_any(a, names, bits); });
+}
+bool uses_any(const Expr& e, const std::vector<std::string>& names) {
+  uint64_t bits = 0;
+  for (const std::string& name : names) bits |= holds_name(name);
+  return holds_any(e, names, bits);
 }
 
 void substitute_body(std::vector<Stmt>& body, const Renaming& map) {
@@ -164,11 +169,14 @@ Renaming rename_scopes(std::vector<Stmt>& body, const std::string& suffix, Names
 }
 
 Expr simplify_loads(const Expr& value, const Ranges& ranges) {
-  return rewrite(value, [&](const Expr& e) -> Expr {
-    const bool shifts = e->op == Op::k_shift_left || e->op == Op::k_shift_right;
-    if (e->op != Op::k_load && !shifts) return {};
-    return with_args(e, [&](const Expr& a) { return a->type == DType::i64 ? simplify(a, ranges) : a; });
-  });
+  return rewrite(
+      value,
+      [&](const Expr& e) -> Expr {
+        const bool shifts = e->op == Op::k_shift_left || e->op == Op::k_shift_right;
+        if (e->op != Op::k_load && !shifts) return {};
+        return with_args(e, [&](const Expr& a) { return a->type == DType::i64 ? simplify(a, ranges) : a; });
+      },
+      kHoldsLoad | kHoldsShift);
 }
 
 // The ranges come back as they were.

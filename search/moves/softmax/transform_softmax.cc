@@ -11,9 +11,12 @@ using namespace ir;  // NOLINT(google-build-using-namespace)
 namespace {
 
 void rename_buffer(std::vector<Stmt>& body, const std::string& from, const std::string& to) {
-  rewrite_exprs(body, [&](const Expr& e) -> Expr {
-    return e->op == Op::k_load && e->name == from ? load(to, e->args, e->type) : Expr();
-  });
+  rewrite_exprs(
+      body,
+      [&](const Expr& e) -> Expr {
+        return e->op == Op::k_load && e->name == from ? load(to, e->args, e->type) : Expr();
+      },
+      holds_name(from));
   for_each_stmt(body, [&](Stmt& s) {
     if (s.target == from) s.target = to;
   });

@@ -230,6 +230,59 @@ TEST(Affine, Uses) {
   EXPECT_FALSE(uses(Expr(), "b"));
 }
 
+TEST(Affine, NamesOfOneBitAreTold) {
+  std::vector<std::string> alike;  // as far as the bits of nodes say
+  for (int n = 0; alike.size() < 3; ++n) {
+    const std::string name = "name" + std::to_string(n);
+    if (holds_name(name) == holds_name("a")) alike.push_back(name);
+  }
+  const Expr e = load("x", {floordiv(i("a") + 2, 4) * s(alike[0].c_str())}, DType::f32);
+  EXPECT_TRUE(uses(e, alike[0]));
+  EXPECT_FALSE(uses(e, alike[1]));
+  EXPECT_EQ(substitute(e, {{alike[1], Expr(1)}}).get(), e.get());
+  const Expr changed = substitute(e, {{alike[1], Expr(1)}, {"a", i("b")}});
+  EXPECT_TRUE(equal(changed, load("x", {floordiv(i("b") + 2, 4) * s(alike[0].c_str())}, DType::f32)));
+  EXPECT_FALSE(uses(changed, "a"));
+  EXPECT_TRUE(uses(changed, "b"));
+}
+
+// A name of 8 letters and longer ones that end with the same 8.
+TEST(Bounds, NamesOfOneTagAreTold) {
+  Ranges r;
+  r.set("12345678", {1, 1});
+  r.set("a12345678", {2, 2});
+  r.enter("b12345678", s("12345678") + s("a12345678"));
+  EXPECT_EQ(r.find("12345678")->hi, 1);
+  EXPECT_EQ(r.find("a12345678")->hi, 2);
+  EXPECT_EQ(r.find("b12345678")->hi, 2);
+  EXPECT_FALSE(r.find("c12345678"));
+  EXPECT_FALSE(r.find("2345678"));
+}
+
+// What follows from an extent is found out late: it is the same whenever it is asked for.
+TEST(Bounds, AnIteratorIsWhatItsExtentSays) {
+  for (const bool asked : {false, true}) {
+    Ranges r;
+    r.set("N", {4, 10});
+    r.enter("i", s("N"));
+    r.enter("j", i("i") + 1);
+    if (asked) {
+      EXPECT_EQ(r.find("j")->hi, 9);
+    }
+    Ranges copy = r;
+    copy.learn(s("N"), 10);
+    EXPECT_EQ(copy.points_of("i")->value[0], 9);
+    EXPECT_EQ(copy.find("j")->hi, 9);
+    copy.enter("i", 100);  // another one
+    EXPECT_EQ(copy.find("j")->hi, 9);
+    EXPECT_EQ(copy.points_of("j")->value[0], 9);
+    EXPECT_EQ(r.points_of("i")->value[0], 3);
+    r.enter("k", i("k"));  // of itself nothing is known
+    EXPECT_EQ(r.find("k")->hi, INT64_MAX);
+    EXPECT_FALSE(r.points_of("k")->known[0]);
+  }
+}
+
 TEST(Affine, EvaluateFloorsAndRefuses) {
   EXPECT_EQ(evaluate(floordiv(Expr(-7), 2), {}), -4);
   EXPECT_EQ(evaluate(mod(Expr(-7), 2), {}), 1);
