@@ -113,7 +113,7 @@ class Checker {
     if (memory && i.var_add != static_cast<int32_t>(i.var_add)) return ir::invalid("rows {} bytes apart", i.var_add);
     if (!multiplies_tiles(i.op)) return {};
     const int rows = p_.tile_rows[tile_of(i.imm, 0)];
-    if (rows != p_.tile_rows[tile_of(i.imm, 1)] || p_.tile_rows[tile_of(i.imm, 2)] != kTileRows)
+    if (rows != p_.tile_rows[tile_of(i.imm, 1)] || p_.tile_rows[tile_of(i.imm, 2)] == 0)
       return ir::invalid("a product of tiles whose rows do not fit");
     return {};
   }

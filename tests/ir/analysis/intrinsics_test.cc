@@ -158,6 +158,7 @@ TEST(Intrinsics, pairs_of_bf16_lie_side_by_side) {
   EXPECT_EQ(k_step(*find_intrinsic("dot2_bf16")), 2);
   EXPECT_EQ(k_step(*find_intrinsic("tile_bf16")), 32);
   EXPECT_EQ(k_step(*find_intrinsic("tile_u8s8")), 64);
+  EXPECT_EQ(k_step(*find_intrinsic("tile_u8s8_32")), 32);
   EXPECT_EQ(match(kPairs, "dot2_bf16"), "yes");
   EXPECT_EQ(match(edited(kPairs, " layout [0/2, 1, 0%2]", ""), "dot2_bf16"),
             "expected a scope of extent 2 that steps as j does");

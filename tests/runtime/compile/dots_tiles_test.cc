@@ -93,6 +93,8 @@ const Form kForms[] = {{"nbits_4", 128, DType::f32, false},
                        {"nbits_4", 256, DType::f16, false},
                        {"awq", 128},
                        {"gptq", 128}};
+const Form kShortForms[] = {
+    {"nbits_4", 32, DType::f32, false}, {"nbits_4", 32, DType::f16, true}, {"nbits_4", 64, DType::f16, true}};
 
 TEST(DotsTiles, every_form_at_odd_numbers_of_rows) {
   constexpr int64_t kRows[] = {2, 15, 16, 17, 31, 33};
@@ -107,10 +109,20 @@ TEST(DotsTiles, every_form_at_odd_numbers_of_rows) {
   }
 }
 
+TEST(DotsTiles, groups_of_one_tile_or_half_of_one) {
+  for (const Form& f : kShortForms) {
+    for (const int64_t m : {2, 17, 32, 33}) {
+      SCOPED_TRACE(fmt::format("{} {} of {}", f.format, f.group, m));
+      expect_right(product(f, m, 64, 4 * f.group), {{}}, std::min<int64_t>(m, 32));
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
 TEST(DotsTiles, rows_that_vary_and_threads) {
   std::vector<SymbolValues> shapes;
   for (const int64_t m : {1, 15, 17, 32, 33}) shapes.push_back({{"M", m}});
-  for (const Form& f : {kForms[0], kForms[4]}) {
+  for (const Form& f : {kForms[0], kForms[4], kShortForms[1]}) {
     SCOPED_TRACE(fmt::format("{} {}", f.format, f.group));
     expect_right(product(f, 0, 32, 2 * f.group), shapes, 16);
     search::Problem p = product(f, 0, 64, 2 * f.group);
@@ -138,8 +150,12 @@ TEST(DotsTiles, where_they_are_offered) {
     EXPECT_FALSE(search::kDotsRecipe.accepts(k, p, t).ok()) << "more rows than tiles have";
   }
   EXPECT_TRUE(values(product({"awq", 128}, 32, 4104, 4096)).empty()) << "columns that are no whole panels";
-  EXPECT_TRUE(values(product({"nbits_4", 32, DType::f32, false}, 32, 4096, 4096)).empty()) << "groups of half a tile";
-  EXPECT_TRUE(values(product({"nbits_4", 64, DType::f32, false}, 32, 4096, 4096)).empty()) << "groups of one";
+  for (const Form& f : kShortForms) {
+    const search::Problem p = product(f, 32, 4096, 4096);
+    EXPECT_EQ(values(p), (std::vector<int64_t>{0, 1})) << f.group;
+    EXPECT_EQ(search::kDotsRecipe.defaults(p, t).at("ti"), f.zeros ? 1 : 0) << f.group;
+  }
+  EXPECT_TRUE(values(product({"nbits_4", 16, DType::f32, false}, 32, 4096, 4096)).empty()) << "less than half a tile";
 }
 
 }  // namespace
