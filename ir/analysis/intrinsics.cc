@@ -282,9 +282,9 @@ class Matcher {
       return fmt::format("expected scope {} to have extent {}", k.iter, means.extent->ival);
     if (!summed(pattern_.nest, means)) return {};
     if (!summed(site_, k)) return fmt::format("expected {} not to depend on {}", site_.statement->target, k.iter);
-    if (std::none_of(accesses_.begin(), accesses_.end(), [&](const Access& a) { return depends(*a.site, k.iter); }))
-      return fmt::format("expected an operand to depend on {}", k.iter);
-    return {};
+    const auto moves = [&](const Access& a) { return depends(*a.site, k.iter); };
+    const bool stays = !is_const_int(k.extent, 1) && std::none_of(accesses_.begin(), accesses_.end(), moves);
+    return stays ? fmt::format("expected an operand to depend on {}", k.iter) : std::string();
   }
 
   Expr step(const Kernel& kernel, const std::string& buffer, const std::vector<Expr>& index, const Stmt& scope) const {

@@ -1,6 +1,7 @@
 // The portable executor as fast as this CPU runs it: compiled for AVX2 and FMA as well, several times the speed.
 #include "jit/host/host_cpu.h"
 #include "jit/program/portable_leaves.h"
+#include "jit/program/tile_shape.h"
 
 #if defined(__x86_64__)
 namespace lathe::jit {

@@ -431,8 +431,7 @@ std::string program_name(const ir::Kernel& leaf, const ir::Target& target, std::
     reduces |= s.kind == ir::Stmt::Kind::assign && s.op != ir::AssignOp::set;
     if (s.mark != ir::Mark::tensor) return;
     const std::string& what = s.intrinsic;
-    const bool product =
-        what == "mma" || what == "mma_u8s8" || what == "dot2_bf16" || what == "tile_bf16" || what == "tile_u8s8";
+    const bool product = what == "mma" || what == "mma_u8s8" || what == "dot2_bf16" || what.starts_with("tile_");
     family = product ? "matmul" : s.intrinsic;
     if (!product) tile = fmt::format("{0}x{0}", target.lanes);
     ir::for_each_stmt(s.body, [&](const ir::Stmt& update) {

@@ -8,7 +8,7 @@
 // Zeros that the statement before puts into all of c are those of c0 .. c3, and are not stored.
 //
 // A row of a is 64 bytes of k, a row of b the pairs (of bytes: the fours) of 16 columns: both, and c, are read where
-// they lie.
+// they lie. Of tile_u8s8_32 a row of a is 32 bytes, and b has 8 rows.
 #include <algorithm>
 #include <cmath>
 #include <utility>
@@ -16,6 +16,7 @@
 #include "ir/analysis/analysis.h"
 #include "ir/core/text_form.h"
 #include "jit/lower/lowering.h"
+#include "jit/program/tile_shape.h"
 
 namespace lathe::jit {
 
@@ -25,7 +26,6 @@ using ir::Stmt;
 namespace {
 
 constexpr int64_t kColumns = kTileBytes / 4, kMostRows = 2 * kTileRows, kMostColumns = 2 * kColumns;
-constexpr int kFirstA = 4, kFirstB = 6;  // tile registers; sums come first; those of b are used in turns
 
 bool moves(const std::vector<Expr>& index, const std::string& iter) {
   return std::any_of(index.begin(), index.end(), [&](const Expr& e) { return ir::uses(e, iter); });
@@ -151,11 +151,12 @@ bool Lowering::fills(const Tiles& t, const Stmt& fill, const Access& sums) {
   return columns == t.n && rows == t.m;
 }
 
-void Lowering::tile_bf16(const Stmt& s) { tile_product(s, 2); }
-void Lowering::tile_u8s8(const Stmt& s) { tile_product(s, 4); }
+void Lowering::tile_bf16(const Stmt& s) { tile_product(s, 2, kTileRows); }
+void Lowering::tile_u8s8(const Stmt& s) { tile_product(s, 4, kTileRows); }
+void Lowering::tile_u8s8_32(const Stmt& s) { tile_product(s, 4, kTileRows / 2); }
 
-// parts: elements of a lane.
-void Lowering::tile_product(const Stmt& s, int64_t parts) {
+// parts: elements of a lane; lines: rows of a tile of b.
+void Lowering::tile_product(const Stmt& s, int64_t parts, int lines) {
   const int64_t element = 4 / parts;
   Tiles t;
   std::vector<const Stmt*> scopes;
@@ -206,7 +207,7 @@ void Lowering::tile_product(const Stmt& s, int64_t parts) {
   const auto a_step = distance(a(0, 0), a(t.m > 1 ? 1 : 0, 0)), b_step = distance(b(0, 0), b(0, parts)),
              c_step = distance(c(0, 0), c(t.m > 1 ? 1 : 0, 0));
   bool fits = a_step && b_step && c_step;
-  for (int64_t k = 1; k < parts * kTileRows && fits; ++k) fits = is(distance(a(0, 0), a(0, k)), element * k);
+  for (int64_t k = 1; k < parts * lines && fits; ++k) fits = is(distance(a(0, 0), a(0, k)), element * k);
   for (int64_t n = 0; n < t.n && fits; ++n) {
     const int64_t first = n - n % kColumns, bytes = 4 * (n - first);  // of the tile that column n is in
     fits = is(distance(b(first, 0), b(n, 0)), bytes) && is(distance(c(0, first), c(0, n)), bytes);
@@ -233,9 +234,9 @@ void Lowering::tile_product(const Stmt& s, int64_t parts) {
   for (int down = 0; down < t.down(); ++down) {
     const auto count = static_cast<uint8_t>(std::min<int64_t>(kTileRows, t.m - down * kTileRows));
     for (int across = 0; across < t.across(); ++across) rows[2 * down + across] = count;
-    rows[kFirstA + down] = count;
+    rows[kFirstTileOfA + down] = count;
   }
-  for (int across = 0; across < t.across(); ++across) rows[kFirstB + across % 2] = kTileRows;
+  for (int across = 0; across < t.across(); ++across) rows[kFirstTileOfB + across % 2] = static_cast<uint8_t>(lines);
   LeafProgram& program = e_.program();
   if (has_tiles(program) && !std::equal(rows, rows + kMaxTiles, program.tile_rows))
     return refuse("tiles of two sizes in one leaf");
@@ -270,12 +271,12 @@ void Lowering::tile_step() {
     if (const std::optional<Access> at = tile_at(t, from, m, n, 0)) e_.tile(LeafOp::k_tile_load, tile, *at, step);
   };
   for (int down = 0; down < t.down(); ++down) {
-    load(kFirstA + down, t.a, down * kTileRows, 0, t.a_step);
+    load(kFirstTileOfA + down, t.a, down * kTileRows, 0, t.a_step);
     for (int across = 0; across < t.across(); ++across) {
       // Both of a pair of columns come before their products: loads of the second do not wait for the first product.
       for (int pair = across; down == 0 && across % 2 == 0 && pair < std::min(across + 2, t.across()); ++pair)
-        load(kFirstB + pair % 2, t.b, 0, pair * kColumns, t.b_step);
-      const auto factors = static_cast<uint32_t>((kFirstA + down) << 4 | (kFirstB + across % 2) << 8);
+        load(kFirstTileOfB + pair % 2, t.b, 0, pair * kColumns, t.b_step);
+      const auto factors = static_cast<uint32_t>((kFirstTileOfA + down) << 4 | (kFirstTileOfB + across % 2) << 8);
       e_.tile(t.dot, static_cast<uint32_t>(2 * down + across) | factors);
     }
   }

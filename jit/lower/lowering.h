@@ -226,7 +226,8 @@ class Lowering {
   // lower_tiles.cc
   void tile_bf16(const ir::Stmt& s);
   void tile_u8s8(const ir::Stmt& s);
-  void tile_product(const ir::Stmt& s, int64_t parts);
+  void tile_u8s8_32(const ir::Stmt& s);
+  void tile_product(const ir::Stmt& s, int64_t parts, int lines);
   struct Tiles;
   std::optional<Access> tile_at(const Tiles& t, const ir::Expr* load, int64_t m, int64_t n, int64_t k);
   void tile_step();

@@ -8,7 +8,7 @@
 //  level has.
 #include <algorithm>
 
-#include "jit/program/leaf_program.h"
+#include "jit/program/tile_shape.h"
 
 namespace lathe::jit {
 namespace {
@@ -112,8 +112,10 @@ class Checker {
     if (memory && i.mem.index_kind == Mem::Index::var) return ir::invalid("{} at a variable", leaf_op_name(i.op));
     if (memory && i.var_add != static_cast<int32_t>(i.var_add)) return ir::invalid("rows {} bytes apart", i.var_add);
     if (!multiplies_tiles(i.op)) return {};
-    const int rows = p_.tile_rows[tile_of(i.imm, 0)];
-    if (rows != p_.tile_rows[tile_of(i.imm, 1)] || p_.tile_rows[tile_of(i.imm, 2)] != kTileRows)
+    const int sums = tile_of(i.imm, 0), a = tile_of(i.imm, 1), b = tile_of(i.imm, 2), lines = p_.tile_rows[b];
+    if (p_.tile_rows[sums] != p_.tile_rows[a] || (lines != kTileRows && lines != kTileRows / 2) ||
+        tile_row_bytes(p_.tile_rows, a) != kTileBytes / kTileRows * lines ||
+        tile_row_bytes(p_.tile_rows, b) != kTileBytes || tile_row_bytes(p_.tile_rows, sums) != kTileBytes)
       return ir::invalid("a product of tiles whose rows do not fit");
     return {};
   }

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <memory>
 
+#include "jit/program/tile_shape.h"
+
 namespace lathe::jit {
 namespace {
 

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "jit/program/tile_shape.h"
+
 namespace lathe::jit::x64 {
 namespace {
 
@@ -52,7 +54,8 @@ Address Assembler::tile_config(const uint8_t (&rows)[kMaxTiles]) {
   tiles_.assign(64, 0);
   tiles_[0] = 1;  // the palette
   for (size_t t = 0; t < kMaxTiles; ++t) {
-    tiles_[kBytesOfRow + 2 * t] = rows[t] != 0 ? kTileBytes : 0;
+    const int bytes = rows[t] != 0 ? tile_row_bytes(rows, static_cast<int>(t)) : 0;
+    tiles_[kBytesOfRow + 2 * t] = static_cast<uint8_t>(bytes);
     tiles_[kRows + t] = rows[t];
   }
   return ptr[rip + tiles_label_];

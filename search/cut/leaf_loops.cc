@@ -67,7 +67,7 @@ bool LeafBuilder::follows_rows(const Stmt& prefetch, const Stmt& tensor, const R
 // A sum in loops over several tiles: a leaf that is nothing else, of tiles of one size; a call each where a stream is
 // prefetched, as that follows the calls. What waits in tiles takes no registers of what stands beside it.
 Status LeafBuilder::check_tile_loop(const Stmt& sum, const std::vector<const Stmt*>& around, bool alone) const {
-  const bool in_tiles = sum.intrinsic == "tile_bf16" || sum.intrinsic == "tile_u8s8";
+  const bool in_tiles = sum.intrinsic.starts_with("tile_");
   if (!alone && !in_tiles) return unsupported("tensor scope {} stands inside a loop beside other statements", sum.iter);
   if (std::all_of(around.begin(), around.end(), [](const Stmt* s) { return is_const_int(s->extent, 1); }))
     return unsupported("tensor scope {} stands inside loops of one tile", sum.iter);

@@ -12,13 +12,14 @@ namespace {
 
 constexpr int64_t kAhead = 8192;         // bytes of the largest field, from memory
 constexpr int64_t kMostHeld = 16 << 10;  // bytes of a group's weights: they stay in the first cache
+constexpr int64_t kRowsOfShort = 24;     // up to which groups of a tile or half of one gain nothing
 // Cycles of an operation on four bytes in each lane, of a group, of a row of a group.
 constexpr double kDecode = 0.75, kGroup = 60, kRow = 12, kRowAndRest = 13;
 
 }  // namespace
 
 bool DotsSketch::has_tiles() const {
-  return t_.has(kCpu_amx_tile | kCpu_amx_int8) && g_.fill_tiles() && g_.group * panel() <= kMostHeld &&
+  return t_.has(kCpu_amx_tile | kCpu_amx_int8) && g_.in_tiles() && g_.group * panel() <= kMostHeld &&
          proves_divisible(p_.n->extent, panel(), Ranges(problem_.kernel));
 }
 
@@ -32,13 +33,15 @@ Status DotsSketch::accepts_tiles(const Setting& k) const {
 }
 
 // With more rows than one of the CPU's tiles has. What is made of a group's weights is made again for the next tile.
+// Short groups gain where each has a minimum or a zero point, and rows are some more.
 std::optional<DotsSketch::Setting> DotsSketch::standard_tiles() const {
   const Setting k{.tile_rows = std::min(m_, kTileRows),
                   .panel_columns = panel(),
                   .prefetch = problem_.cold ? kAhead : 0,
                   .parallel = problem_.threads > 1,
                   .tiles = 1};
-  if (m_ <= kTileRows / 2 || !accepts(k).ok()) return std::nullopt;
+  if (m_ <= (g_.fill_tiles() ? kTileRows / 2 : kRowsOfShort) || !(g_.fill_tiles() || g_.weight.rest)) return {};
+  if (!accepts(k).ok()) return {};
   return k;
 }
 
@@ -55,11 +58,11 @@ void DotsSketch::write_tile(Script& s, const std::string& depth) const {
   s.move("unroll_scope {}v", kHeld);
   s.move("vectorize_scope {}l", kHeld);
   s.move("tensorize kj decode4_u8");
-  s.move("tile_scope {} {} tail=exact as kt,kt1", depth, kTileDepth);
+  s.move("tile_scope {} {} tail=exact as kt,kt1", depth, g_.tile_depth());
   s.move("tile_scope kt1 {} tail=exact as ktq,ktj", kQuad);
   s.move("unroll_scope ktq");
   s.move("unroll_scope ktj");
-  s.move("tensorize kt tile_u8s8");
+  s.move("tensorize kt {}", g_.tile_depth() == kTileDepth ? "tile_u8s8" : "tile_u8s8_32");
 }
 
 }  // namespace lathe::search

@@ -27,8 +27,11 @@ struct Groups {
   ir::GroupedWeight weight;  // of iterators "g" and that of the depth
   int64_t quads() const { return group / kQuad; }
   bool straight() const { return quads() <= kUnrolledQuads; }
-  // Whether sums of a group may wait in tiles of the CPU's own, whose products have so many terms.
-  bool fill_tiles() const { return group > kTileDepth && group % kTileDepth == 0 && unpacking > 1; }
+  // Terms of a product of tiles, of the CPU's own, that sums of a group may wait in; some have half as many.
+  int64_t tile_depth() const { return group % kTileDepth == 0 ? kTileDepth : kTileDepth / 2; }
+  bool in_tiles() const { return group % tile_depth() == 0 && unpacking > 1; }
+  // Whether the tiles' rate, rather than what ends the sums of each group, may limit them.
+  bool fill_tiles() const { return group > kTileDepth && in_tiles() && tile_depth() == kTileDepth; }
 };
 
 // The widest groups that serve; of 0 weights: the weight is nothing of the kind.

@@ -158,6 +158,7 @@ TEST(Intrinsics, pairs_of_bf16_lie_side_by_side) {
   EXPECT_EQ(k_step(*find_intrinsic("dot2_bf16")), 2);
   EXPECT_EQ(k_step(*find_intrinsic("tile_bf16")), 32);
   EXPECT_EQ(k_step(*find_intrinsic("tile_u8s8")), 64);
+  EXPECT_EQ(k_step(*find_intrinsic("tile_u8s8_32")), 32);
   EXPECT_EQ(match(kPairs, "dot2_bf16"), "yes");
   EXPECT_EQ(match(edited(kPairs, " layout [0/2, 1, 0%2]", ""), "dot2_bf16"),
             "expected a scope of extent 2 that steps as j does");
@@ -165,6 +166,23 @@ TEST(Intrinsics, pairs_of_bf16_lie_side_by_side) {
             "expected a scope of extent 2 that steps as j does");
   EXPECT_EQ(match(edited(kPairs, "x: bf16", "x: f16"), "dot2_bf16"), "expected x to be bf16");
   EXPECT_EQ(match(kMma, "dot2_bf16"), "expected c[..] += f32(a[..]) * f32(b[..])");
+}
+
+// What steps once may have no part in any index; what steps more often adds other terms each time.
+TEST(Intrinsics, a_single_step_needs_no_operand_that_depends_on_it) {
+  const std::string once =
+      "kernel t(x: i8[8, 32] in, w: u8[32, 16] in layout [0/4, 1, 0%4], y: i32[8, 16] out)\n"
+      "  for t < 1 [k]:\n"
+      "    for q < 8 @unroll:\n"
+      "      for s < 4 @unroll:\n"
+      "        for r < 8 @unroll:\n"
+      "          for v < 16 @vector:\n"
+      "            y[r, v] += i32(x[r, 4*q + s]) * i32(w[4*q + s, v])\n";
+  EXPECT_EQ(match(once, "tile_u8s8_32"), "yes");
+  EXPECT_EQ(match(edited(once, "t < 1", "t < 2"), "tile_u8s8_32"), "expected an operand to depend on t");
+  EXPECT_EQ(match(edited(edited(once, "t < 1", "t < K"), "out)", "out) where K in 1..2"), "tile_u8s8_32"),
+            "expected an operand to depend on t");
+  EXPECT_EQ(match(once, "tile_u8s8"), "expected a scope of extent 16 that steps as q does");
 }
 
 // Before the sum of a step, elements may be copied; nothing else stands beside it.

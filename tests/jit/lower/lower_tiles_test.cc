@@ -114,24 +114,24 @@ TEST(LowerTiles, every_row_count) {
 }
 
 // p0 as [m, k], p1 as [k / 4, n, k % 4], one of them signed.
-std::string bytes_text(int64_t rows, int64_t columns, const char* a, const char* b) {
+std::string bytes_text(int64_t rows, int64_t columns, int64_t terms, const char* a, const char* b) {
   return fmt::format(
       "kernel leaf(p0: {4}[_, _] in strides [?, 1], p1: {5}[_, _, _] in strides [{1}, 4, 1], "
       "p2: i32[_, _] out strides [{2}, 1]) family leaf where seglen in 0..9223372036854775807\n"
-      "  for i0 < seglen @tensor(tile_u8s8):\n    for i1 < 16 @unroll:\n      for i2 < 4 @unroll:\n"
+      "  for i0 < seglen @tensor({8}):\n    for i1 < {7} @unroll:\n      for i2 < 4 @unroll:\n"
       "        for i3 < {0} @unroll:\n          for i4 < {3} @unroll:\n            for i5 < 16 @vector:\n"
-      "              p2[i3, i5 + 16*i4] += i32(p0[i3, 64*i0 + 4*i1 + i2]) * i32(p1[16*i0 + i1, i5 + 16*i4, i2])\n",
-      rows, 4 * columns, columns, columns / 16, a, b);
+      "              p2[i3, i5 + 16*i4] += i32(p0[i3, {6}*i0 + 4*i1 + i2]) * i32(p1[{7}*i0 + i1, i5 + 16*i4, i2])\n",
+      rows, 4 * columns, columns, columns / 16, a, b, terms, terms / 4, terms == 64 ? "tile_u8s8" : "tile_u8s8_32");
 }
 
-void expect_sums_of_bytes(int64_t rows, int64_t columns, int64_t steps, bool a_signed) {
-  const int64_t depth = 64 * steps, stride = depth + 12;
+void expect_sums_of_bytes(int64_t rows, int64_t columns, int64_t steps, bool a_signed, int64_t terms = 64) {
+  const int64_t depth = terms * steps, stride = depth + 12;
   std::mt19937 random(7);
   std::vector<uint8_t> a(static_cast<size_t>(rows * stride)), b(static_cast<size_t>(depth * columns));
   for (std::vector<uint8_t>* v : {&a, &b}) {
     for (uint8_t& x : *v) x = static_cast<uint8_t>(random());
   }
-  const std::string text = bytes_text(rows, columns, a_signed ? "i8" : "u8", a_signed ? "u8" : "i8");
+  const std::string text = bytes_text(rows, columns, terms, a_signed ? "i8" : "u8", a_signed ? "u8" : "i8");
   const auto kernel = ir::parse_kernel(text);
   ASSERT_TRUE(kernel.ok()) << kernel.status().to_string() << text;
   const auto p = lower_leaf(*kernel, amx());
@@ -165,6 +165,7 @@ TEST(LowerTiles, every_row_count_of_bytes) {
   for (const bool a_signed : {false, true}) {
     for (int64_t rows = 1; rows <= 32; ++rows) {
       for (const int64_t columns : {16, 32}) expect_sums_of_bytes(rows, columns, 3, a_signed);
+      expect_sums_of_bytes(rows, 32, 3, a_signed, 32);
       if (HasFatalFailure()) return;
     }
     for (const int64_t columns : {48, 64}) expect_sums_of_bytes(13, columns, 2, a_signed);
@@ -274,7 +275,7 @@ TEST(LowerTiles, what_is_no_tile_is_refused) {
   EXPECT_NE(refusal(apart, "12*i3, i5", "12*i3, i5").find("do not lie evenly"), std::string::npos);
   EXPECT_EQ(refusal(apart, "p2[i6 + 12*i3", "p2[i6 + 8*i3").find("none"),
             std::string::npos);  // factors are apart still
-  const std::string bytes = bytes_text(8, 32, "u8", "i8");
+  const std::string bytes = bytes_text(8, 32, 64, "u8", "i8");
   EXPECT_EQ(refusal(bytes, "i3 < 8", "i3 < 33"), "leaf: scope i0: sides that are no tiles");
   EXPECT_NE(refusal(bytes, "4*i1 + i2", "4*i1 + 3 - i2").find("do not lie evenly"), std::string::npos);
   EXPECT_NE(refusal(bytes, "i5 + 16*i4, i2])", "i5 + 16*i4, 3 - i2])").find("do not lie evenly"), std::string::npos);

@@ -148,6 +148,26 @@ TEST(Tiles, that_do_not_fit_are_refused) {
             "leaf program: tile 5 is not one of the program's");
   EXPECT_EQ(refusal([](LeafProgram& p) { p.tile_rows[4] = 8; }),
             "leaf program: a product of tiles whose rows do not fit");
+  // Tiles of b have 8 or 16 rows, and rows of a four bytes for each of them.
+  EXPECT_EQ(refusal([](LeafProgram& p) { p.tile_rows[6] = 8; }), "");
+  for (const uint8_t lines : {1, 7, 9, 12, 15}) {
+    EXPECT_EQ(refusal([&](LeafProgram& p) { p.tile_rows[6] = lines; }),
+              "leaf program: a product of tiles whose rows do not fit")
+        << int{lines};
+  }
+  EXPECT_EQ(refusal([](LeafProgram& p) {
+              p.tile_rows[6] = 8;
+              p.tile_rows[7] = 16;
+              p.body[3].inst.imm = 0 | 4 << 4 | 7 << 8;
+            }),
+            "leaf program: a product of tiles whose rows do not fit");
+  EXPECT_EQ(refusal([](LeafProgram& p) {
+              p.tile_rows[5] = 16;
+              p.tile_rows[6] = 8;
+              p.body[3].inst.imm = 5 | 4 << 4 | 6 << 8;
+            }),
+            "leaf program: a product of tiles whose rows do not fit")
+      << "sums whose rows are those of a";
   EXPECT_EQ(refusal([](LeafProgram& p) { p.level = ir::IsaLevel::avx512; }), "leaf program: tiles at level avx512");
   EXPECT_EQ(refusal([](LeafProgram& p) { p.body[1].inst.mask = 0; }), "leaf program: tile_load cannot be masked");
   EXPECT_FALSE(compile_llvm(program_of(16, true), "").ok());

@@ -21,6 +21,7 @@ struct Form {
   int64_t group;
   DType scales = DType::f16;
   bool zeros = true;
+  int64_t block_bytes = 0;  // of so many weights as a group; 0: weights, scales and zeros apart
 };
 
 ops::DimDesc rows_of(int64_t m) { return m > 0 ? ops::fixed_dim(m) : ops::symbol_dim("M", 1, 4096); }
@@ -36,7 +37,9 @@ search::Problem product(const Form& f, int64_t m, int64_t n, int64_t k) {
     return add_tensor(g, name, dims, true, type);
   };
   std::vector<int> in = {add_tensor(g, "a", {rows_of(m), ops::fixed_dim(k)})};
-  if (nbits) {
+  if (f.block_bytes > 0) {
+    in.push_back(constant("w", DType::u8, {n, groups * f.block_bytes}));
+  } else if (nbits) {
     in.push_back(constant("w", DType::u8, {n, groups, f.group / 2}));
     in.push_back(constant("s", f.scales, {n, groups}));
     if (f.zeros) in.push_back(constant("z", DType::u8, {n, (groups + 1) / 2}));
@@ -46,7 +49,9 @@ search::Problem product(const Form& f, int64_t m, int64_t n, int64_t k) {
     in.push_back(constant("z", DType::i32, {groups, n / 8}));
   }
   const std::string format = std::string(f.format) + (nbits && f.zeros ? "_zeros" : "");
-  g.outputs = {add_node(g, "quantized_matmul", in, "y", {{"format", format}, {"group", int64_t{f.group}}})};
+  g.outputs = {f.block_bytes > 0
+                   ? add_node(g, "quantized_matmul", in, "y", {{"format", format}})
+                   : add_node(g, "quantized_matmul", in, "y", {{"format", format}, {"group", int64_t{f.group}}})};
   search::Problem p;
   const auto graph = ops::finish(g);
   EXPECT_TRUE(graph.ok()) << graph.status().to_string();
@@ -93,6 +98,11 @@ const Form kForms[] = {{"nbits_4", 128, DType::f32, false},
                        {"nbits_4", 256, DType::f16, false},
                        {"awq", 128},
                        {"gptq", 128}};
+const Form kShortForms[] = {
+    {"nbits_4", 32, DType::f32, false}, {"nbits_4", 32, DType::f16, true}, {"nbits_4", 64, DType::f16, true}};
+const Form kBlocks[] = {{"q4_0", 32, DType::f16, false, 18},  {"q4_1", 32, DType::f16, true, 20},
+                        {"q5_0", 32, DType::f16, false, 22},  {"q8_0", 32, DType::f16, false, 34},
+                        {"q4_k", 256, DType::f16, true, 144}, {"q5_k", 256, DType::f16, true, 176}};
 
 TEST(DotsTiles, every_form_at_odd_numbers_of_rows) {
   constexpr int64_t kRows[] = {2, 15, 16, 17, 31, 33};
@@ -107,10 +117,25 @@ TEST(DotsTiles, every_form_at_odd_numbers_of_rows) {
   }
 }
 
+TEST(DotsTiles, groups_of_one_tile_or_half_of_one) {
+  for (const Form& f : kShortForms) {
+    for (const int64_t m : {2, 17, 32, 33}) {
+      SCOPED_TRACE(fmt::format("{} {} of {}", f.format, f.group, m));
+      expect_right(product(f, m, 64, 4 * f.group), {{}}, std::min<int64_t>(m, 32));
+      if (HasFatalFailure()) return;
+    }
+  }
+  for (const Form& f : kBlocks) {
+    SCOPED_TRACE(f.format);
+    expect_right(product(f, 18, 32, 512), {{}}, 18);
+    if (HasFatalFailure()) return;
+  }
+}
+
 TEST(DotsTiles, rows_that_vary_and_threads) {
   std::vector<SymbolValues> shapes;
   for (const int64_t m : {1, 15, 17, 32, 33}) shapes.push_back({{"M", m}});
-  for (const Form& f : {kForms[0], kForms[4]}) {
+  for (const Form& f : {kForms[0], kForms[4], kShortForms[1]}) {
     SCOPED_TRACE(fmt::format("{} {}", f.format, f.group));
     expect_right(product(f, 0, 32, 2 * f.group), shapes, 16);
     search::Problem p = product(f, 0, 64, 2 * f.group);
@@ -138,8 +163,17 @@ TEST(DotsTiles, where_they_are_offered) {
     EXPECT_FALSE(search::kDotsRecipe.accepts(k, p, t).ok()) << "more rows than tiles have";
   }
   EXPECT_TRUE(values(product({"awq", 128}, 32, 4104, 4096)).empty()) << "columns that are no whole panels";
-  EXPECT_TRUE(values(product({"nbits_4", 32, DType::f32, false}, 32, 4096, 4096)).empty()) << "groups of half a tile";
-  EXPECT_TRUE(values(product({"nbits_4", 64, DType::f32, false}, 32, 4096, 4096)).empty()) << "groups of one";
+  for (const Form& f : kShortForms) {
+    const search::Problem p = product(f, 32, 4096, 4096);
+    EXPECT_EQ(values(p), (std::vector<int64_t>{0, 1})) << f.group;
+    EXPECT_EQ(search::kDotsRecipe.defaults(p, t).at("ti"), f.zeros ? 1 : 0) << f.group;
+  }
+  for (const Form& f : kBlocks) {
+    const auto tiles = [&](int64_t m) { return search::kDotsRecipe.defaults(product(f, m, 4096, 4096), t).at("ti"); };
+    EXPECT_EQ(tiles(32), f.zeros ? 1 : 0) << f.format;
+    EXPECT_EQ(tiles(24), 0) << f.format;
+  }
+  EXPECT_TRUE(values(product({"nbits_4", 16, DType::f32, false}, 32, 4096, 4096)).empty()) << "less than half a tile";
 }
 
 }  // namespace
