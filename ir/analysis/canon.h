@@ -99,7 +99,5 @@ Points evaluate_at(const Expr& e, const Ranges& ranges);
 bool negative_somewhere(const Poly& p, const Ranges& ranges);
 // Proven for all values in range.
 bool proves_nonnegative(const Poly& p, const Ranges& ranges);
-// 0 <= index < size, in the body of those scopes: each of them runs.
-bool proves_inside(const Expr& index, const Expr& size, const Ranges& ranges, const std::vector<const Stmt*>& scopes);
 
 }  // namespace lathe::ir

@@ -13,6 +13,7 @@
 
 #include "ir/analysis/answers.h"
 #include "ir/analysis/canon.h"
+#include "ir/analysis/inside.h"
 
 namespace lathe::ir {
 
@@ -253,37 +254,57 @@ static bool ends_inside(const Expr& index, const Expr& size, const Ranges& range
   });
 }
 
-// What is divided and by how much, where e is ceildiv(x, d), also as (x - 1) // d + 1; null: it is not.
-static std::pair<Expr, int64_t> blocks_of(const Expr& e) {
-  const bool simplified = e->op == Op::k_add && is_const_int(e->args[1], 1) && e->args[0]->op == Op::k_floordiv;
-  const Expr& quotient = simplified ? e->args[0] : e;
-  if ((!simplified && e->op != Op::k_ceildiv) || !is_const_int(quotient->args[1])) return {};
-  return {simplified ? quotient->args[0] + Expr(1) : quotient->args[0], quotient->args[1]->ival};
+// What divides e, or e less a constant; 0: nothing does.
+static int64_t divisor_of(const Expr& e) {
+  const Expr& quotient = e->op == Op::k_add && is_const_int(e->args[1]) ? e->args[0] : e;
+  if (quotient->op != Op::k_floordiv && quotient->op != Op::k_ceildiv) return 0;
+  return is_const_int(quotient->args[1]) ? std::max<int64_t>(quotient->args[1]->ival, 0) : 0;
 }
-// 0 <= index holds where n * (e - 1) <= index does of an n above 0 and an e that is at least 1 because a scope runs.
-static bool begins_after(const Expr& e, const Expr& index, const Ranges& ranges) {
-  if (proves_le(e - Expr(1), index, ranges)) return true;
-  if (const auto [all, size] = blocks_of(e); all) return begins_after(all, index, ranges);
-  if (e->op != Op::k_min) return false;
-  return std::any_of(e->args.begin(), e->args.end(), [&](const Expr& side) {
-    const int64_t size = blocks_of(side).second;
-    return begins_after(side, index, ranges) || (size > 0 && proves_le(Expr(size) * (e - Expr(1)), index, ranges));
-  });
+// 0 <= index holds where n * (e - least) <= index does of an n above 0 and an e that is at least so much because a
+// scope runs.
+static bool begins_after(const Expr& e, int64_t least, const Expr& index, const Ranges& ranges) {
+  constexpr int64_t kMost = int64_t{1} << 31;
+  if (least > kMost || least < -kMost) return false;
+  if (proves_le(e - Expr(least), index, ranges)) return true;
+  if (e->op == Op::k_min) {
+    return std::any_of(e->args.begin(), e->args.end(), [&](const Expr& side) {
+      const int64_t size = divisor_of(side);
+      return begins_after(side, least, index, ranges) ||
+             (size > 0 && proves_le(Expr(size) * (e - Expr(least)), index, ranges));
+    });
+  }
+  if (e->args.size() != 2 || !is_const_int(e->args[1])) return false;
+  const Expr& whole = e->args[0];
+  const int64_t by = e->args[1]->ival;
+  if (by > kMost || by < -kMost) return false;
+  switch (e->op) {
+    case Op::k_add:
+      return begins_after(whole, least - by, index, ranges);
+    case Op::k_sub:
+      return begins_after(whole, least + by, index, ranges);
+    case Op::k_floordiv:
+      return by > 0 && begins_after(whole, least * by, index, ranges);
+    case Op::k_ceildiv:
+      return by > 0 && begins_after(whole, (least - 1) * by + 1, index, ranges);
+    default:
+      return false;
+  }
 }
-static bool begins_inside(const Expr& index, const Ranges& ranges, const std::vector<const Stmt*>& scopes) {
+bool proves_begun(const Expr& index, const Ranges& ranges, const std::vector<const Stmt*>& scopes) {
   if (proves_le(Expr(0), index, ranges)) return true;
   for (const Stmt* s : scopes) {
-    if (ranges.find(s->iter).value_or(Interval{}).hi == 0 && begins_after(s->extent, index, ranges)) return true;
+    const bool other = ranges.find(s->iter).value_or(Interval{}).hi == 0 || !uses(index, s->iter);
+    if (other && begins_after(s->extent, 1, index, ranges)) return true;
   }
   return (index->op == Op::k_min || index->op == Op::k_add || index->op == Op::k_floordiv) &&
-         begins_inside(index->args[0], ranges, scopes) && begins_inside(index->args[1], ranges, scopes);
+         proves_begun(index->args[0], ranges, scopes) && proves_begun(index->args[1], ranges, scopes);
 }
 
 // Intervals settle most at little cost; the prover knows more of edges.
 bool proves_inside(const Expr& index, const Expr& size, const Ranges& ranges, const std::vector<const Stmt*>& scopes) {
   const Interval at = interval_of_atom(index, ranges);
   if (at.lo >= 0 && at.hi < interval_of_atom(size, ranges).lo) return true;
-  if (at.lo < 0 && !begins_inside(index, ranges, scopes)) return false;
+  if (at.lo < 0 && !proves_begun(index, ranges, scopes)) return false;
   return proves_lt(index, size, ranges) || ends_inside(index, size, ranges, scopes);
 }
 

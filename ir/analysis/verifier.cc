@@ -32,9 +32,9 @@
 #include <optional>
 #include <set>
 
-#include "ir/analysis/canon.h"
 #include "ir/analysis/expr_check.h"
 #include "ir/analysis/filled.h"
+#include "ir/analysis/inside.h"
 #include "ir/analysis/intrinsics.h"
 #include "ir/analysis/launch_check.h"
 #include "ir/core/layout_steps.h"

@@ -12,6 +12,7 @@
 #include <set>
 
 #include "ir/analysis/dependence.h"
+#include "ir/analysis/inside.h"
 #include "ir/core/names.h"
 #include "search/moves/footprint.h"
 #include "search/moves/legality.h"
@@ -296,7 +297,9 @@ Status apply_pad_scope(TransformResult& result, const Move& move, const Transfor
   if (copies) {
     Stmt* copy = copy_of_input(k, scope);
     if (copy == nullptr) return invalid("expected `{}` to copy an input and nothing else", scope.iter);
-    LATHE_RETURN_IF_ERROR(legality.require(2, surely_le(Expr(1), scope.extent, ranges), print_extent(scope)));
+    const bool some = surely_le(Expr(1), scope.extent, ranges) ||
+                      proves_begun(simplify(scope.extent - Expr(1), ranges), ranges, site.outer);
+    LATHE_RETURN_IF_ERROR(legality.require(2, some, print_extent(scope)));
     if (on) LATHE_RETURN_IF_ERROR(read_on(k, *copy, site, most));
     if (!on) copy->value = substitute(copy->value, {{scope.iter, ir::min(iter(scope.iter), begin - Expr(1))}});
   }

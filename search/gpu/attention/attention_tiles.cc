@@ -41,6 +41,7 @@ struct Work {
   double most_rows = 1;                  // of all heads, in any call
   int64_t room = 1;                      // keys for which parts have places
   int64_t depth = 1, columns = 1;
+  bool short_room = false;             // for fewer keys than the usual blocks have
   bool masked = false;                 // scores have a mask added to them
   double element = 2;                  // bytes of keys and values
   double sequences = 0, all_rows = 0;  // of unequal lengths; 0: their lengths are equal
@@ -79,7 +80,8 @@ Work work_of(const GeneralKernel& general, const AttentionParts& p, const Symbol
   w.masked = static_cast<bool>(load_of_mask(kernel, p));
   w.group = heads_of_group(p);
   w.page = page_of(p);
-  w.most_keys = most_keys_seen(kernel, p);
+  w.short_room = most_room(kernel, p) < 2 * kSquare;
+  w.most_keys = std::min(most_keys_seen(kernel, p), most_room(kernel, p));
   w.called = std::min(w.most_keys, most_keys_seen(kernel, p, general.most));
   w.depth = p.depth->extent->ival;
   w.columns = p.columns->extent->ival;
@@ -287,7 +289,7 @@ std::vector<AttentionTile> tiles_for(const Work& w, bool split, bool groups) {
   for (const int64_t keys : {64, 32, 128, 16}) {
     for (const int64_t stages : {2, 3, 1, 4}) {
       for (const int64_t rows : {128, 64, 32, 16}) {
-        if (stages < 4 && keys > kSquare) out.push_back({rows, keys, stages, split});
+        if (stages < 4 && (keys > kSquare || w.short_room)) out.push_back({rows, keys, stages, split});
         const bool packed = w.group > 1 && (rows == kSquare || rows / 2 < w.group);
         if (!packed) continue;
         out.push_back({rows, keys, stages, split, true});

@@ -265,11 +265,13 @@ class Writer : private AttentionWriter {
     const std::string& rows = t_.heads ? p_.heads.back()->iter : p_.row->iter;
     return std::any_of(mask_->args.begin(), mask_->args.end() - 1, [&](const Expr& e) { return uses(e, rows); });
   }
+  // Whether a tile may have all queries: nothing else would bound how many are copied.
+  bool one_tile() const { return !ragged() && interval(p_.row->extent, Ranges(kernel_)).hi <= t_.rows; }
   // All tiles are computed alike.
   void pad() {
     // Heads of a group are a known number.
     const std::string size = t_.heads ? fmt::format(" size={}", t_.rows) : "";
-    if (t_.heads) pad_scope("q_s_0", size + " reads=last");
+    if (t_.heads || (!t_.groups && one_tile())) pad_scope("q_s_0", size + " reads=last");
     if (mask_ && mask_has_rows()) pad_scope("mask_f_0", size + " reads=last");
     if (keeps_queries()) pad_scope("q_f_0", t_.groups ? " reads=last" : size);
     for (const char* rows : {"ir", "irb", "irk", "irs", "irv"}) pad_scope(rows, size);

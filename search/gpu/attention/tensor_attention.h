@@ -48,12 +48,15 @@ bool keeps_queries(int64_t depth);
 
 // Its loops. UNSUPPORTED: it is no attention, or a form that tensor cores do not take.
 ir::Result<AttentionParts> tensor_parts(const GeneralKernel& general);
+// Keys for which there is room at most.
+int64_t most_room(const ir::Kernel& kernel, const AttentionParts& p);
 // Whether keys and values are i8, with a scale of each.
 bool are_bytes(const ir::Kernel& kernel);
 // Of the mask that is added to scores; null: there is none.
 ir::Expr load_of_mask(const ir::Kernel& kernel, const AttentionParts& p);
 // INVALID, naming the rule: whole warps, squares of 16 x 16, shared memory of some GPU, parts of heads alone.
-// UNSUPPORTED: not with that attention. A window takes more keys than the stages have.
+// UNSUPPORTED: not with that attention. A window takes more keys than the stages have; a tile has no more queries or
+// keys than there may be.
 ir::Status check_tile(const AttentionTile& tile, const ir::Kernel& kernel, const AttentionParts& p);
 // By such a tile.
 ir::Result<Scheduled> tensor_attention(const GeneralKernel& general, const AttentionTile& tile);

@@ -23,6 +23,10 @@ constexpr int64_t kGroupRows = 64, kPanel = 64, kMostBox = 256, kRing = 8;
 
 bool keeps_queries(int64_t depth) { return depth <= kMostKept; }
 
+int64_t most_room(const Kernel& kernel, const AttentionParts& p) {
+  return interval(kernel.find_buffer(p.scores->body[0].target)->dims.back(), Ranges(kernel)).hi;
+}
+
 bool are_bytes(const Kernel& kernel) {
   const Buffer *k = kernel.find_buffer("k"), *v = kernel.find_buffer("v");
   return k != nullptr && v != nullptr && k->type == DType::i8 && v->type == DType::i8;
@@ -122,6 +126,11 @@ Status check_tile(const AttentionTile& tile, const Kernel& kernel, const Attenti
   // The same of a loop over a window: its blocks are few in any call.
   if (!from_first(p) && seen <= tile.keys * tile.stages)
     return unsupported("blocks of {} keys in {} stages, where a tile sees at most {}", tile.keys, tile.stages, seen);
+  const int64_t queries = p.clear.empty() ? interval(p.row->extent, Ranges(kernel)).hi : INT64_MAX;
+  if (!tile.heads && queries < tile.rows)
+    return unsupported("tiles of {} queries, of which there are at most {}", tile.rows, queries);
+  if (const int64_t room = most_room(kernel, p); room < tile.keys)
+    return unsupported("blocks of {} keys, where there is room for at most {}", tile.keys, room);
   if (tile.part > 0 && tile.part >= most)
     return unsupported("parts of {} keys, of which a query sees at most {}", tile.part, most);
   return {};

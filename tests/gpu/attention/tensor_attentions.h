@@ -39,16 +39,20 @@ inline search::GeneralKernel general_attention(const AttentionText& a) {
 struct FixedSizes {
   int64_t sequences, queries, keys;
   bool causal = true;
+  int64_t window = 0;  // 0: none
+  ir::DType type = ir::DType::bf16;
 };
 inline ir::Kernel fixed_attention(const FixedSizes& s, int64_t depth = 32) {
   ops::Graph g;
   const auto tensor = [&](const char* name, int64_t heads, int64_t rows) {
     std::vector<ops::DimDesc> dims;
     for (const int64_t d : {s.sequences, heads, rows, depth}) dims.push_back(ops::fixed_dim(d));
-    return ops::add_tensor(g, name, dims, false, ir::DType::bf16);
+    return ops::add_tensor(g, name, dims, false, s.type);
   };
   const std::vector<int> in = {tensor("q", 4, s.queries), tensor("k", 2, s.keys), tensor("v", 2, s.keys)};
-  g.outputs = {ops::add_node(g, "attention", in, "y", {{"causal", s.causal}})};
+  std::vector<ops::Attr> attrs = {{"causal", s.causal}};
+  if (s.window > 0) attrs.push_back({"window", s.window});
+  g.outputs = {ops::add_node(g, "attention", in, "y", attrs)};
   return ops::lower(ops::finish(g).value()).value().kernels[0].kernel;
 }
 

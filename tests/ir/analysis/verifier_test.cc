@@ -185,7 +185,31 @@ TEST(Verifier, ProvesWhereWhatRunsOnceBegins) {
     EXPECT_NE(proven(extent, "min(3, N - M + i - 1)").find("bounds: buffer"), std::string::npos) << extent;
   }
   EXPECT_NE(proven("(N - M + i) // 32 + 2", "min(3, N - M + i)").find("bounds: buffer"), std::string::npos);
+  // As many blocks of 16 as come after the first one, or the first two.
+  for (const char* extent : {"ceildiv(N - M + i + 1, 16) - 1", "(N - M + i) // 16"}) {
+    EXPECT_EQ(proven(extent, "min(3, N - M + i - 16) + 2"), "ok") << extent;
+    EXPECT_EQ(proven(extent, "N - M + i - 16"), "ok") << extent;
+    EXPECT_NE(proven(extent, "min(3, N - M + i - 17)").find("bounds: buffer"), std::string::npos) << extent;
+  }
+  EXPECT_EQ(proven("(N - M + i) // 16 - 1", "N - M + i - 32"), "ok");
+  EXPECT_NE(proven("(N - M + i) // 16 - 1", "N - M + i - 33").find("bounds: buffer"), std::string::npos);
   EXPECT_NE(proven("(N - M + i) // M + 1", "min(3, N - M + i)").find("bounds: buffer"), std::string::npos);
+}
+
+// So does one that may run more often, of what its iterator is not in.
+TEST(Verifier, ProvesWhereWhatDoesNotFollowAScopeBegins) {
+  const auto proven = [](const std::string& index) {
+    Result<Kernel> k = parse_kernel(
+        "kernel t(x: f32[N] in, y: f32[N] out) where N in 0..64, M in 0..64\n  for i < M:\n"
+        "    for p < (N - M + i) // 16 - 1:\n      y[" +
+        index + "] = x[" + index + "]\n");
+    EXPECT_TRUE(k.ok()) << k.status().to_string();
+    const Status status = verify(*k, Bounds::proven);
+    return status.ok() ? "ok" : status.message();
+  };
+  EXPECT_EQ(proven("N - M + i"), "ok");
+  EXPECT_EQ(proven("N - M + i - 32"), "ok");
+  EXPECT_NE(proven("N - M + i - 33").find("bounds: buffer"), std::string::npos);
 }
 
 TEST(Verifier, WhatAThreadHasOfItsOwnStaysInIt) {
