@@ -13,7 +13,7 @@
 
 #include "ir/analysis/answers.h"
 #include "ir/analysis/canon.h"
-#include "ir/analysis/inside.h"
+#include "ir/analysis/verifier.h"
 
 namespace lathe::ir {
 

@@ -34,7 +34,6 @@
 
 #include "ir/analysis/expr_check.h"
 #include "ir/analysis/filled.h"
-#include "ir/analysis/inside.h"
 #include "ir/analysis/intrinsics.h"
 #include "ir/analysis/launch_check.h"
 #include "ir/core/layout_steps.h"

@@ -12,7 +12,7 @@
 #include <set>
 
 #include "ir/analysis/dependence.h"
-#include "ir/analysis/inside.h"
+#include "ir/analysis/verifier.h"
 #include "ir/core/names.h"
 #include "search/moves/footprint.h"
 #include "search/moves/legality.h"
