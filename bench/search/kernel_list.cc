@@ -82,6 +82,7 @@ bool list_manifest(const std::string& path, const std::shared_ptr<runtime::Conte
         problem.dims[symbol] = value;
       }
       problem.threads = item.threads;
+      if (item.allowed != 0) problem.allowed = item.allowed;
       problem.cold = item.cache == ops::CacheState::cold;
       for (size_t k = 0; k < (*op)->lowered().kernels.size(); ++k) {
         problem.kernel = (*op)->lowered().kernels[k].kernel;
