@@ -1,5 +1,5 @@
 // verify(): the invariants of a Kernel. Run at every border in debug builds. The rules are listed at the top of
-// verifier.cc. And the proofs of indices that it shares with moves.
+// verifier.cc. Below it stand the proofs of indices that it shares with moves.
 #pragma once
 #include <vector>
 

@@ -25,8 +25,8 @@ namespace {
 constexpr int kMaxRounds = 51;
 constexpr int kSamples = 3;
 constexpr double kColdSampleUs = 1000;
-constexpr int kColdSlices =
-    16;  // of a cold footprint: a pass over one takes longer than a sample, and the whole seconds
+// Of a cold footprint: a pass over one takes longer than a sample; one over all would take most of a row's time.
+constexpr int kColdSlices = 16;
 
 double median(std::vector<double> v) {
   const size_t mid = v.size() / 2;

@@ -157,15 +157,15 @@ double MachineProbe::read_gbs(int64_t bytes, ThreadTeam* team, int threads, int 
 }
 
 double MachineProbe::copy_gbs(int64_t bytes, ThreadTeam* team, int threads, int slices) {
-  const int64_t lines = std::max<int64_t>(bytes / 128 / threads / slices / 2 * 2, 2), half = threads * slices * lines;
-  char* data = buffer(2 * half * 64);
+  const int64_t lines = std::max<int64_t>(bytes / 128 / threads / slices / 2 * 2, 2);  // of a half of a slice
+  char* data = buffer(2 * threads * slices * lines * 64);
   if (!data) return 0;
   const auto loop = widest().copy;
   const auto pass = [&] {
     const int64_t slice = next_slice(slices);
     on_each(team, threads, [&](int i) {
-      char* from = data + (i * slices + slice) * lines * 64;
-      loop(from + half * 64, from, lines);
+      char* from = data + 2 * (i * slices + slice) * lines * 64;
+      loop(from + lines * 64, from, lines);
     });
   };
   return best_rate(threads * lines * 64, pass) * 1e-9;

@@ -50,12 +50,12 @@ class MachineProbe {
   PeakProbe peak(ir::DType factors, const ir::Target& target, bool tiles = true);
   // Best of the passes over a buffer of that many bytes, at least three and at least 1 ms; one and
   // four streams. What fits a cache is read from there; a footprint of cold_bytes() or more comes from memory. With a
-  // team each of so many threads passes over a part of it, all at once. slices: a pass reads one of so many parts of
-  // the footprint, the next pass the next one, also if that is of another call; what is beyond the caches as a whole
-  // comes from memory so, too, and a probe of it takes as much less time.
+  // team each of so many threads passes over a part of it, all at once. slices: a pass takes one of so many of the
+  // footprint, and the next pass the next one, be it of another call, reading or copying: what is beyond the caches as
+  // a whole comes from memory so, too, and a probe of it takes as much less time.
   double read_gbs(int64_t bytes, ThreadTeam* team = nullptr, int threads = 1, int slices = 1);
-  // Bytes copied per second (read and written once each, counted once) between two halves of that
-  // footprint, ordinary stores.
+  // Bytes copied per second (read and written once each, counted once) between two halves of a thread's part of that
+  // footprint, of a slice if it has several; ordinary stores.
   double copy_gbs(int64_t bytes, ThreadTeam* team = nullptr, int threads = 1, int slices = 1);
 
  private:
