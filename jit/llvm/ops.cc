@@ -305,8 +305,10 @@ Value* emit_mask_tail(OpContext& c, const Inst& i) {
   auto& b = c.builder;
   Value* index = b.CreateAdd(c.var(i.var), b.getInt64(static_cast<uint64_t>(i.var_add)));
   Value* rest = b.CreateSub(c.extent(i.extent), index);
-  rest = b.CreateBinaryIntrinsic(Intrinsic::smin, rest, b.getInt64(static_cast<uint64_t>(c.lanes)));
-  rest = b.CreateBinaryIntrinsic(Intrinsic::smax, rest, b.getInt64(0));
+  // Choices, which the builder folds where the rest is known: bytes under a mask that is not are a branch each.
+  Value *lanes = b.getInt64(static_cast<uint64_t>(c.lanes)), *none = b.getInt64(0);
+  rest = b.CreateSelect(b.CreateICmpSLT(rest, lanes), rest, lanes);
+  rest = b.CreateSelect(b.CreateICmpSLT(rest, none), none, rest);
   std::vector<uint32_t> ids;
   for (int l = 0; l < c.lanes; ++l) ids.push_back(static_cast<uint32_t>(l));
   Value* lane = llvm::ConstantDataVector::get(b.getContext(), ids);

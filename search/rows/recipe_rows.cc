@@ -121,6 +121,7 @@ Status RowSketch::accepts(const Setting& k) const {
   if (rows > 1 && (shape_.row.empty() || shape_.passes.size() < 2))
     return unsupported("rows of one pass are one loop already");
   if (rows > 1 && rows > shape_.rows) return unsupported("{} rows, there are {}", rows, shape_.rows);
+  if (rows > 1 && shape_.decides) return unsupported("{} rows, each of which decides how often its passes run", rows);
   if (rows > 1 && grain % rows != 0) return unsupported("{} rows do not divide blocks of {}", rows, grain);
   if (rows > 1 && unroll > 1 && !whole_steps(unroll)) {
     return unsupported("unroll {} of {} rows needs whole steps", unroll, rows);

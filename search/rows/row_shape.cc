@@ -63,6 +63,8 @@ RowShape row_shape_of(const Problem& problem, bool streams) {
     out.row = r->iter;
     out.some_rows = proves_le(Expr(1), r->extent, ranges);
     out.two_rows = proves_le(Expr(2), r->extent, ranges);
+    for_each_stmt(r->body,
+                  [&](const Stmt& s) { out.decides |= s.kind == Stmt::Kind::scope && uses(s.extent, r->iter); });
   }
   std::set<std::string> read;
   for (const Access& a : collect_accesses(k.body)) {

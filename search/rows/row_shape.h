@@ -23,6 +23,7 @@ struct RowShape {
   bool norm = false;  // a root of a sum
   bool normal_cdf = false;
   bool some_rows = false, two_rows = false, again = false, online = false;
+  bool decides = false;      // how often its passes run depends on the row
   bool running = false;      // the first pass reads its own sum while it runs
   bool first_keeps = false;  // the first pass writes what the later ones read: of two rows at a time there would be two
   bool first_stores = false;  // that is a result

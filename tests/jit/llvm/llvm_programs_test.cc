@@ -135,6 +135,24 @@ TEST(LlvmPrograms, IrTextIsTheModuleAsBuilt) {
   EXPECT_EQ(text->find("contract"), std::string::npos);
 }
 
+// A mask whose lanes are known is a constant: bytes under one that is not become a branch each.
+TEST(LlvmPrograms, KnownTailsAreConstants) {
+  LATHE_NEEDS_LLVM();
+  for (const bool known : {true, false}) {
+    LeafProgram p = empty_program({ir::IsaLevel::avx2, 8}, "tail", 2);
+    Inst tail{LeafOp::k_mask_tail, 0};
+    tail.extent = known ? Extent{Extent::kConst, 4} : Extent{0, 0};
+    Inst from = load(0, 0, -1, 0), to = store(0, 1, -1, 0);
+    from.type = to.type = MemType::u8;
+    p.body = {inst(tail), inst(from), inst(to)};
+    const auto text = llvm_ir_text(p, "");
+    ASSERT_TRUE(text.ok()) << text.status().to_string();
+    EXPECT_EQ(text->find("<8 x i1> <i1 true, i1 true, i1 true, i1 true, i1 false") != std::string::npos, known)
+        << *text;
+    EXPECT_EQ(text->find("icmp") == std::string::npos, known) << *text;
+  }
+}
+
 TEST(LlvmPrograms, CompilingTwiceGivesTheSameBytes) {
   LATHE_NEEDS_LLVM();
   const LeafProgram p = row_program({ir::IsaLevel::avx512, 16});
