@@ -49,28 +49,16 @@ Status find_operands(const Kernel& kernel, ProductForm& out) {
   return status;
 }
 
-}  // namespace
-
-bool has_sum(const std::vector<Stmt>& body) {
+// From a zero of that node on.
+bool has_sum_from(const std::vector<Stmt>& body, Op zero) {
   return body.size() >= 3 && assigns(body[0], AssignOp::set) && body[1].kind == Stmt::Kind::scope &&
          body[1].body.size() == 1 && assigns(body[1].body[0], AssignOp::add) &&
-         body[1].body[0].target == body[0].target && body[0].value->op == Op::k_const_float &&
+         body[1].body[0].target == body[0].target && body[0].value->op == zero &&
          body[1].body[0].value->op == Op::k_mul;
 }
 
-bool uses_load(const Expr& e) {
-  bool out = false;
-  for_each_node(e, [&](const ExprNode& n) { out |= n.op == Op::k_load; });
-  return out;
-}
-
-Result<ProductForm> product_form(const Kernel& kernel) {
-  return product_form(kernel, std::max<size_t>(kernel.body.size(), 1) - 1);
-}
-
-Result<ProductForm> product_form(const Kernel& kernel, size_t number) {
-  ProductForm out;
-  LATHE_RETURN_IF_ERROR(find_made(kernel, number, out));
+// What nests before that one make is in `out`.
+Result<ProductForm> form_of(const Kernel& kernel, size_t number, Op zero, ProductForm out) {
   const auto no = [&](const char* why) { return unsupported("{} is no product of matrices: {}", kernel.name, why); };
   if (kernel.body.empty()) return no("it is empty");
   std::vector<const Stmt*> nest;
@@ -80,7 +68,7 @@ Result<ProductForm> product_form(const Kernel& kernel, size_t number) {
   }
   if (nest.size() < 2) return no("it has no rows and columns");
   const std::vector<Stmt>& body = nest.back()->body;
-  if (!has_sum(body)) return no("it has no sum of products");
+  if (!has_sum_from(body, zero)) return no("it has no sum of products");
   for (size_t i = 2; i < body.size(); ++i) {
     if (!assigns(body[i], AssignOp::set)) return no("the sums are used in more than plain assignments");
   }
@@ -95,6 +83,34 @@ Result<ProductForm> product_form(const Kernel& kernel, size_t number) {
   const bool all = std::all_of(out.operands.begin(), out.operands.end(), of_rows),
              any = std::any_of(out.operands.begin(), out.operands.end(), of_rows);
   if (all || !any) return no("its terms have no operand of rows and one of columns");
+  return out;
+}
+
+}  // namespace
+
+bool has_sum(const std::vector<Stmt>& body) { return has_sum_from(body, Op::k_const_float); }
+
+bool uses_load(const Expr& e) {
+  bool out = false;
+  for_each_node(e, [&](const ExprNode& n) { out |= n.op == Op::k_load; });
+  return out;
+}
+
+Result<ProductForm> product_form(const Kernel& kernel) {
+  return product_form(kernel, std::max<size_t>(kernel.body.size(), 1) - 1);
+}
+
+Result<ProductForm> product_form(const Kernel& kernel, size_t number) {
+  ProductForm out;
+  LATHE_RETURN_IF_ERROR(find_made(kernel, number, out));
+  return form_of(kernel, number, Op::k_const_float, std::move(out));
+}
+
+Result<ProductForm> integer_form(const Kernel& kernel) {
+  LATHE_ASSIGN(ProductForm out,
+               form_of(kernel, std::max<size_t>(kernel.body.size(), 1) - 1, Op::k_const_int, ProductForm()));
+  if (kernel.find_buffer(out.sum)->type != DType::i32 || !is_given(kernel, out))
+    return unsupported("{} is no product of integers in two matrices that are given", kernel.name);
   return out;
 }
 

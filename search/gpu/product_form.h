@@ -34,6 +34,8 @@ bool uses_load(const ir::Expr& e);
 ir::Result<ProductForm> product_form(const ir::Kernel& kernel);
 // Of that nest; those before it make temporaries.
 ir::Result<ProductForm> product_form(const ir::Kernel& kernel, size_t nest);
+// Of integers, in the last nest: what those before it sum, of rows and of columns, is used with the results.
+ir::Result<ProductForm> integer_form(const ir::Kernel& kernel);
 // The columns and the terms of the sums of products in the last nest, whose rows may be those of groups that integers
 // divide. UNSUPPORTED: there are none. Pointers are into the Kernel.
 struct ProductSum {

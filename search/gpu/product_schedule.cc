@@ -2,12 +2,14 @@
 #include "search/gpu/product_schedule.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "ir/analysis/analysis.h"
 #include "ir/core/names.h"
 #include "search/gpu/move_list.h"
 #include "search/gpu/product_form.h"
 #include "search/gpu/split_sum.h"
+#include "search/gpu/thread_schedule.h"
 
 namespace lathe::search {
 
@@ -15,8 +17,10 @@ using namespace ir;  // NOLINT: this file is all IR
 
 namespace {
 
-constexpr int64_t kVector = 4;  // elements of 4 bytes in an access of 16
-constexpr int64_t kTurned = 2;  // vectors of a line that neighbouring threads turn round
+constexpr int64_t kVector = 4;      // elements of 4 bytes in an access of 16
+constexpr int64_t kTurned = 2;      // vectors of a line that neighbouring threads turn round
+constexpr int64_t kLeastLines = 5;  // of integers that a tile pays for
+constexpr const char* kIntegers = "integers.1";
 
 // f32 goes to shared memory without registers.
 bool is_copied(const Kernel& kernel, const ProductForm& product) {
@@ -29,17 +33,24 @@ class Writer {
  public:
   // whole: what the Schedule is of. kernel: that, or what it is once blocks share its sums over `summed`.
   Writer(const Kernel& whole, const Kernel& kernel, const ProductForm& product, const ProductTile& tile,
-         std::string summed)
+         std::string summed, const char* recipe = "tiles.1")
       : kernel_(kernel),
         p_(product),
         t_(tile),
         summed_(std::move(summed)),
-        list_(whole, "tiles.1"),
+        list_(whole, recipe),
+        padded_(std::string_view(recipe) == kIntegers),
         m_(p_.m->iter),
         n_(p_.n->iter),
         k_(p_.k->iter),
         stages_(is_copied(kernel, product) && !tile.ahead ? product_stages(tile) : 1) {}
 
+  // Nests before the product that make none of its operands.
+  Status before() {
+    for (size_t i = 0; i + 1 < kernel_.body.size(); ++i)
+      LATHE_RETURN_IF_ERROR(share_out(list_, kernel_, kernel_.body[i]));
+    return {};
+  }
   Result<Scheduled> run() {
     list_.knob("rows", t_.rows);
     list_.knob("columns", t_.columns);
@@ -60,6 +71,9 @@ class Writer {
     }
     // Sums first: what is stored meanwhile goes to another place.
     for (size_t i = 0; t_.ahead && i < p_.operands.size(); ++i) list_.move("swap_ops {}0 {}", k_, copies - 1 - i);
+    for (const ProductOperand& s : p_.operands) {
+      if (padded_) pad(s);
+    }
     for (const std::string& part : sums) {
       list_.move("pad_scope {}{}", m_, part);
       list_.move("pad_scope {}{}", n_, part);
@@ -110,6 +124,14 @@ class Writer {
       list_.move("move_to_shared {}_s {}0", s.buffer, k_);
       list_.move("move_to_shared {}_t {}2", s.buffer, k_);
     }
+  }
+
+  // Lines beyond the edge are those of the last one: integers that nothing wrote have no value.
+  void pad(const ProductOperand& s) {
+    const int across = s.dims == 2 && !s.terms_last ? 1 : 0;
+    list_.move("pad_scope {}_r_{} reads=last", s.buffer, across);
+    list_.move("pad_scope {}_s_{}", s.buffer, across);
+    //list_.move("pad_scope {}_t_0", s.buffer);
   }
 
   // Threads share out the copy of an operand, in vectors of neighbours. What rows or columns of the result are read of
@@ -178,6 +200,7 @@ class Writer {
   const ProductTile& t_;
   const std::string summed_;
   MoveList list_;
+  const bool padded_;
   const std::string m_, n_, k_;
   const int64_t stages_;
 };
@@ -191,6 +214,30 @@ Result<Scheduled> product_schedule(const GeneralKernel& general, const ProductTi
                         [&](const Kernel& kernel, const ProductForm& form, const std::string& summed) {
                           return Writer(general.kernel, kernel, form, tile, summed).run();
                         });
+}
+
+Result<Scheduled> integer_schedule(const GeneralKernel& general, const ProductTile& tile) {
+  LATHE_RETURN_IF_ERROR(check_tile(tile));
+  if (tile.terms > 0 || tile.ahead) return unsupported("sums of integers have no parts, and no step ahead");
+  LATHE_ASSIGN(const ProductForm product, integer_form(general.kernel));
+  Writer writer(general.kernel, general.kernel, product, tile, {}, kIntegers);
+  LATHE_RETURN_IF_ERROR(writer.before());
+  return writer.run();
+}
+
+Result<std::vector<ProductTile>> tiles_of_integers(const GeneralKernel& general, const SymbolValues& sizes,
+                                                   const GpuTarget& target) {
+  LATHE_ASSIGN(const ProductForm product, integer_form(general.kernel));
+  ProductShape shape = shape_of(product, sizes, general.most);
+  if (std::min(shape.rows, shape.columns) < kLeastLines)
+    return unsupported("{} has {} rows and {} columns", general.kernel.name, shape.rows, shape.columns);
+  shape.most_results = HUGE_VAL;  // no room for parts
+  return ranked_tiles(shape, target);
+}
+
+Result<Scheduled> integer_schedule(const GeneralKernel& general, const SymbolValues& sizes, const GpuTarget& target) {
+  LATHE_ASSIGN(const std::vector<ProductTile> tiles, tiles_of_integers(general, sizes, target));
+  return integer_schedule(general, tiles.front());
 }
 
 Result<std::vector<ProductTile>> tiles_of_product(const GeneralKernel& general, const SymbolValues& sizes,

@@ -23,4 +23,11 @@ ir::Result<Scheduled> product_schedule(const GeneralKernel& general, const ir::S
 // By a tile of the caller's choice.
 ir::Result<Scheduled> product_schedule(const GeneralKernel& general, const ProductTile& tile);
 
+// The same of integers of 8 bits, whose sums are i32: with the nests that sum rows and columns for zero points.
+ir::Result<std::vector<ProductTile>> tiles_of_integers(const GeneralKernel& general, const ir::SymbolValues& sizes,
+                                                       const ir::GpuTarget& target);
+ir::Result<Scheduled> integer_schedule(const GeneralKernel& general, const ir::SymbolValues& sizes,
+                                       const ir::GpuTarget& target);
+ir::Result<Scheduled> integer_schedule(const GeneralKernel& general, const ProductTile& tile);
+
 }  // namespace lathe::search

@@ -3,8 +3,11 @@
 //
 //   for b: a = 0; for n: {a += x[b, n]; y[b, n] = a}
 //     -> for bb @grid: for bt < 64 @block: a[] = 0; for n: {a[] += x[b, n]; y[b, n] = a[]}
+//
+// Integers that are neighbours are summed by a warp, 16 at a time.
 #pragma once
 #include "search/gpu/general_kernel.h"
+#include "search/gpu/move_list.h"
 #include "search/moves/schedule.h"
 
 namespace lathe::search {
@@ -12,5 +15,8 @@ namespace lathe::search {
 // UNSUPPORTED: there is no scope around a nest, rows depend on each other, or a temporary of one nest has more than one
 // element of a row.
 ir::Result<Scheduled> thread_schedule(const GeneralKernel& rows, const ir::SymbolValues& sizes);
+
+// The moves of one of its nests. UNSUPPORTED: as above.
+ir::Status share_out(MoveList& list, const ir::Kernel& kernel, const ir::Stmt& nest);
 
 }  // namespace lathe::search

@@ -71,6 +71,13 @@ Result<std::vector<Scheduled>> device_candidates(const GeneralKernel& general, c
     }
   }
   const std::string recipe = out[0].schedule.recipe;
+  if (recipe == "integers.1") {
+    LATHE_ASSIGN(const std::vector<ProductTile> tiles, tiles_of_integers(general, sizes, target));
+    for (const ProductTile& tile : tiles) {
+      if (out.size() < most) add(integer_schedule(general, tile));
+    }
+    return out;
+  }
   if (const auto tiles = grouped_tiles_of(general, sizes, target); tiles.ok()) {
     for (const TensorTile& tile : *tiles) {
       if (out.size() < most) add(grouped_tensor(general, tile));

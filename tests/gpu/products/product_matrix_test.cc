@@ -126,6 +126,33 @@ TEST_P(ProductMatrix, TilesWhoseSumsBlocksShare) {
   EXPECT_GE(shared_, 3);
   EXPECT_GE(kernels(), 1);
 }
+
+TEST_P(ProductMatrix, TilesOfIntegers) {
+  const std::string text =
+      "kernel bytes(a: {}[M, K] in, b: i8[{}] in, y: i32[M, N] out) family matmul "
+      "where M in 0..5000, N in 0..5000, K in 0..5000\n  s: i32[M] heap\n  c: i32[M, N] heap\n"
+      "  for r < M [sums]:\n    s[r] = 0:i32\n    for q < K [sums]:\n      s[r] += i32(a[r, q])\n"
+      "  for m < M [m]:\n    for n < N [n]:\n      c[m, n] = 0:i32\n      for k < K [k]:\n"
+      "        c[m, n] += i32(a[m, k]) * i32(b[{}])\n      y[m, n] = c[m, n] - s[m] * 128:i32\n";
+  const ir::GpuTarget target = *ir::find_gpu_target(GetParam());
+  for (const char* type : {"u8", "i8"}) {
+    for (const bool turned : {false, true}) {
+      const search::GeneralKernel general = search::general_kernel(
+          kernel_of(fmt::format(fmt::runtime(text), type, turned ? "N, K" : "K, N", turned ? "n, k" : "k, n")));
+      for (const auto& [m, n, k] : {std::tuple{4096, 4096, 4096}, {64, 4096, 4096}, {100, 70, 999}}) {
+        const auto made = search::integer_schedule(general, sizes_of(general, {{"M", m}, {"N", n}, {"K", k}}), target);
+        ASSERT_TRUE(made.ok()) << made.status().to_string();
+        if (!in_turn(GetParam())) continue;
+        const std::vector<jit::CubinInfo> launches = launches_of(*made);
+        if (launches.empty()) continue;
+        ASSERT_EQ(launches.size(), 2u) << what(*made);
+        expect(launches[0].loads.bits128 > 0, 1, "loads of whole vectors", *made);
+        EXPECT_LE(launches[1].registers, 168) << what(*made);
+      }
+    }
+  }
+  EXPECT_GE(kernels(), 1);
+}
 INSTANTIATE_TEST_SUITE_P(Gpu, ProductMatrix, testing::Values("a100", "l40s", "h200", "rtx5090"),
                          [](const auto& info) { return std::string(info.param); });
 

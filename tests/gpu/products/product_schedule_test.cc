@@ -74,6 +74,44 @@ TEST(ProductSchedule, EveryTileKeepsTheValues) {
     expect_same(fused, of_fused, product_schedule(of_fused, product_tiles()[0]), {{"M", 1}, {"N", 2}, {"K", k}});
 }
 
+// Bytes with zero points, for which a nest before sums rows; the second operand row by row of terms, or not.
+Kernel bytes(bool turned) {
+  return kernel_of(
+      fmt::format("kernel bytes(a: u8[M, K] in, b: i8[{}] in, z: u8[N] in, y: i32[M, N] out) "
+                  "family matmul where M in 0..5000, N in 0..5000, K in 0..5000\n"
+                  "  s: i32[M] heap\n  c: i32[M, N] heap\n"
+                  "  for r < M [sums]:\n    s[r] = 0:i32\n    for q < K [sums]:\n      s[r] += i32(a[r, q])\n"
+                  "  for m < M [m]:\n    for n < N [n]:\n      c[m, n] = 0:i32\n      for k < K [k]:\n"
+                  "        c[m, n] += i32(a[m, k]) * i32(b[{}])\n      y[m, n] = c[m, n] - s[m] * i32(z[n])\n",
+                  turned ? "N, K" : "K, N", turned ? "n, k" : "k, n"));
+}
+
+TEST(ProductSchedule, EveryTileOfIntegersKeepsTheValues) {
+  int number = 0;
+  for (const bool turned : {false, true}) {
+    const Kernel naive = bytes(turned);
+    const GeneralKernel general = general_kernel(naive);
+    for (const ProductTile& tile : product_tiles()) {
+      const int64_t by = number++ % 3 - 1;
+      if (number % 2 == 0) continue;
+      test::expect_values_kept(naive, general, integer_schedule(general, tile),
+                               {{"M", tile.rows + by}, {"N", tile.columns - by}, {"K", tile.depth + by}}, 0);
+    }
+    for (const int64_t k : {0, 1, 33})
+      test::expect_values_kept(naive, general, integer_schedule(general, product_tiles()[0]),
+                               {{"M", 1}, {"N", 2}, {"K", k}}, 0);
+    const ir::GpuTarget target = *ir::find_gpu_target("h200");
+    const SymbolValues sizes = sizes_of(general, {{"M", 512}, {"N", 768}, {"K", 300}});
+    const auto ranked = device_candidates(general, sizes, target, 8);
+    ASSERT_TRUE(ranked.ok()) << ranked.status().to_string();
+    EXPECT_EQ(ranked->size(), 8u);
+    EXPECT_EQ(ranked->front().schedule.recipe, "integers.1");
+    const auto few = device_schedule(general, sizes_of(general, {{"M", 1}, {"N", 768}, {"K", 300}}), target);
+    ASSERT_TRUE(few.ok()) << few.status().to_string();
+    EXPECT_EQ(few->schedule.recipe, "threads.1");
+  }
+}
+
 // Steps that come ahead in registers: fewer terms than one, whole ones, one over and under.
 TEST(ProductSchedule, StepsAheadOnTheEmulator) {
   int emulated = 0;

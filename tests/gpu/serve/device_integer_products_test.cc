@@ -34,6 +34,42 @@ TEST_F(DeviceIntegerProducts, TypesAndZeroPoints) {
   }
 }
 
+// Tiles, and rows by themselves: one over and under a tile, a step and an access, turned round, in batches.
+TEST_F(DeviceIntegerProducts, EveryLayout) {
+  const uint32_t u8 = LATHE_DTYPE_U8, i8 = LATHE_DTYPE_I8;
+  const auto turned = [](const char* name, bool is) {
+    lathe_attr a = int_attr(name, is);
+    a.type = LATHE_ATTR_BOOL;
+    return a;
+  };
+  for (const lathe_hint& hint : {lathe_hint{2, 1}, lathe_hint{300, 1}}) {
+    for (const int form : {0, 1, 2, 3}) {
+      const bool a_turned = form % 2 != 0, b_turned = form / 2 != 0;
+      lathe_dim m = range("M", 0, 5000), k = range("K", 0, 4000);
+      m.hints = &hint;
+      m.num_hints = 1;
+      const lathe_dim n = fixed(129), two = fixed(2);
+      const std::vector<lathe_dim> a = a_turned ? std::vector{two, k, m} : std::vector{two, m, k},
+                                   b = b_turned ? std::vector{n, k} : std::vector{k, n};
+      const auto graph = single_graph(ctx.get(), "matmul_integer", {{a, u8}, {b, i8}, {{fixed(1)}, u8}, {{n}, i8}},
+                                      {turned("transpose_a", a_turned), turned("transpose_b", b_turned)});
+      ASSERT_NE(graph, nullptr);
+      const auto kernel = served_on_device(ctx.get(), graph.get());
+      ASSERT_NE(kernel, nullptr) << form;
+      for (const auto& [rows, terms] :
+           {std::pair<int64_t, int64_t>{1, 0}, {1, 1}, {63, 15}, {65, 17}, {127, 31}, {129, 33}, {128, 64}, {7, 515}}) {
+        SCOPED_TRACE(testing::Message() << form << " " << rows << "x" << terms);
+        const std::vector<int64_t> of_a = a_turned ? std::vector<int64_t>{2, terms, rows}
+                                                   : std::vector<int64_t>{2, rows, terms},
+                                   of_b =
+                                       b_turned ? std::vector<int64_t>{129, terms} : std::vector<int64_t>{terms, 129};
+        expect_as_on_cpu(ctx.get(), graph.get(), kernel.get(), {{of_a, u8}, {of_b, i8}, {{1}, u8}, {{129}, i8}},
+                         {{2, rows, 129}, LATHE_DTYPE_I32}, 8, 0);
+      }
+    }
+  }
+}
+
 TEST_F(DeviceIntegerProducts, WithWhatFollows) {
   constexpr int64_t kColumns = 24, kTerms = 40;
   for (const uint32_t a : {LATHE_DTYPE_I8, LATHE_DTYPE_U8}) {
