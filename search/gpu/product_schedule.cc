@@ -20,7 +20,6 @@ namespace {
 constexpr int64_t kVector = 4;      // elements of 4 bytes in an access of 16
 constexpr int64_t kTurned = 2;      // vectors of a line that neighbouring threads turn round
 constexpr int64_t kLeastLines = 5;  // of integers that a tile pays for
-constexpr const char* kIntegers = "integers.1";
 
 // f32 goes to shared memory without registers.
 bool is_copied(const Kernel& kernel, const ProductForm& product) {
@@ -33,13 +32,13 @@ class Writer {
  public:
   // whole: what the Schedule is of. kernel: that, or what it is once blocks share its sums over `summed`.
   Writer(const Kernel& whole, const Kernel& kernel, const ProductForm& product, const ProductTile& tile,
-         std::string summed, const char* recipe = "tiles.1")
+         std::string summed)
       : kernel_(kernel),
         p_(product),
         t_(tile),
         summed_(std::move(summed)),
-        list_(whole, recipe),
-        padded_(std::string_view(recipe) == kIntegers),
+        integers_(kernel.find_buffer(product.sum)->type == DType::i32),
+        list_(whole, integers_ ? "integers.1" : "tiles.1"),
         m_(p_.m->iter),
         n_(p_.n->iter),
         k_(p_.k->iter),
@@ -72,7 +71,7 @@ class Writer {
     // Sums first: what is stored meanwhile goes to another place.
     for (size_t i = 0; t_.ahead && i < p_.operands.size(); ++i) list_.move("swap_ops {}0 {}", k_, copies - 1 - i);
     for (const ProductOperand& s : p_.operands) {
-      if (padded_) pad(s);
+      if (integers_) pad(s);
     }
     for (const std::string& part : sums) {
       list_.move("pad_scope {}{}", m_, part);
@@ -126,12 +125,15 @@ class Writer {
     }
   }
 
-  // Lines beyond the edge are those of the last one: integers that nothing wrote have no value.
+  // Lines beyond the edge are zeros: integers that nothing wrote have no value.
   void pad(const ProductOperand& s) {
     const int across = s.dims == 2 && !s.terms_last ? 1 : 0;
-    list_.move("pad_scope {}_r_{} reads=last", s.buffer, across);
-    list_.move("pad_scope {}_s_{}", s.buffer, across);
-    //list_.move("pad_scope {}_t_0", s.buffer);
+    pad(fmt::format("{}_r_{}", s.buffer, across), " reads=on");
+    pad(fmt::format("{}_s_{}", s.buffer, across), "");
+    pad(fmt::format("{}_t_0", s.buffer), " reads=on");
+  }
+  void pad(const std::string& scope, const char* reads) {
+    if (!list_.is_constant(scope)) list_.move("pad_scope {}{}", scope, reads);
   }
 
   // Threads share out the copy of an operand, in vectors of neighbours. What rows or columns of the result are read of
@@ -199,8 +201,8 @@ class Writer {
   const ProductForm& p_;
   const ProductTile& t_;
   const std::string summed_;
+  const bool integers_;
   MoveList list_;
-  const bool padded_;
   const std::string m_, n_, k_;
   const int64_t stages_;
 };
@@ -220,7 +222,7 @@ Result<Scheduled> integer_schedule(const GeneralKernel& general, const ProductTi
   LATHE_RETURN_IF_ERROR(check_tile(tile));
   if (tile.terms > 0 || tile.ahead) return unsupported("sums of integers have no parts, and no step ahead");
   LATHE_ASSIGN(const ProductForm product, integer_form(general.kernel));
-  Writer writer(general.kernel, general.kernel, product, tile, {}, kIntegers);
+  Writer writer(general.kernel, general.kernel, product, tile, {});
   LATHE_RETURN_IF_ERROR(writer.before());
   return writer.run();
 }

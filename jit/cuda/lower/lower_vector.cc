@@ -141,8 +141,9 @@ DeviceLowering::FilledLanes DeviceLowering::filled_lanes(const Stmt& s, int64_t 
 Status DeviceLowering::store_zero(const Stmt& s, int64_t threads, List& to) {
   LATHE_ASSIGN(DeviceStmt store, access(s.target, s.index, to));
   store.kind = DeviceStmt::Kind::store;
-  store.operands = {{-1, 0}};
-  store.bits = store.lanes > 1 && dtype_bytes(type_of(*kernel_.find_buffer(s.target))) == 2;
+  const ir::DType type = type_of(*kernel_.find_buffer(s.target));
+  store.operands = {value_kind(type) == 'i' ? whole_constant(0) : DeviceOperand{-1, 0}};
+  store.bits = store.lanes > 1 && ir::dtype_bytes(type) == 2;
   const bool local = store.places[0].space == Space::local;
   List stores;
   stores.push_back(std::move(store));
