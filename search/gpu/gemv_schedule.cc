@@ -7,6 +7,7 @@
 #include "search/gpu/move_list.h"
 #include "search/gpu/product_form.h"
 #include "search/gpu/split_sum.h"
+#include "search/gpu/thread_schedule.h"
 #include "search/gpu/vector_width.h"
 
 namespace lathe::search {
@@ -25,7 +26,8 @@ class Writer {
   // the others that a thread loads before it multiplies.
   Writer(const Kernel& whole, const ProductForm& product, const std::string& large, bool rows, int64_t few,
          int64_t vector, int64_t at_once)
-      : p_(product),
+      : whole_(whole),
+        p_(product),
         large_(large),
         kept_(kept_of(whole, product, large, few)),
         rows_(rows),
@@ -42,7 +44,11 @@ class Writer {
     list_.knob("few", few_);
     list_.knob("terms_last", terms_last ? 1 : 0);
     list_.knob("at_once", at_once_);
-    if (split != nullptr) split_sum(list_, summed, terms);
+    if (split != nullptr) {
+      split_sum(list_, summed, terms);
+    } else if (whole_.find_buffer(p_.sum)->type == DType::i32) {
+      LATHE_RETURN_IF_ERROR(share_out_before(list_, whole_));
+    }
     if (terms_last) {
       warp_of_a_line();
     } else {
@@ -158,6 +164,7 @@ class Writer {
     return out;
   }
 
+  const Kernel& whole_;
   const ProductForm& p_;
   const std::string large_;
   const std::vector<std::string> kept_;
@@ -171,7 +178,8 @@ class Writer {
 
 Result<Scheduled> gemv_schedule(const GeneralKernel& general, const SymbolValues& sizes, const GpuTarget& target,
                                 int64_t at_once) {
-  LATHE_ASSIGN(const ProductForm product, product_form(general.kernel));
+  const Result<ProductForm> integers = integer_form(general.kernel);
+  LATHE_ASSIGN(const ProductForm product, integers.ok() ? integers : product_form(general.kernel));
   const ProductShape shape = shape_of(product, sizes, general.most);
   const int64_t few = std::min(shape.rows, shape.columns);
   if (few > kFewLines)
@@ -196,7 +204,7 @@ Result<Scheduled> gemv_schedule(const GeneralKernel& general, const SymbolValues
   const auto terms_of = [&] { return ((shape.depth + parts - 1) / parts + unit - 1) / unit * unit; };
   while (parts > 1 && !shape.has_room_for(terms_of())) --parts;
   const int64_t terms = terms_of();
-  const bool whole = blocks >= target.multiprocessors || terms >= shape.depth;
+  const bool whole = integers.ok() || blocks >= target.multiprocessors || terms >= shape.depth;
   return whole_or_split(general.kernel, product, whole ? 0 : terms, product_form,
                         [&](const Kernel& kernel, const ProductForm& form, const std::string& summed) {
                           return Writer(general.kernel, form, name, rows, block, vector, at_once)

@@ -17,9 +17,8 @@ using namespace ir;  // NOLINT: this file is all IR
 
 namespace {
 
-constexpr int64_t kVector = 4;      // elements of 4 bytes in an access of 16
-constexpr int64_t kTurned = 2;      // vectors of a line that neighbouring threads turn round
-constexpr int64_t kLeastLines = 5;  // of integers that a tile pays for
+constexpr int64_t kVector = 4;  // elements of 4 bytes in an access of 16
+constexpr int64_t kTurned = 2;  // vectors of a line that neighbouring threads turn round
 
 // f32 goes to shared memory without registers.
 bool is_copied(const Kernel& kernel, const ProductForm& product) {
@@ -44,12 +43,6 @@ class Writer {
         k_(p_.k->iter),
         stages_(is_copied(kernel, product) && !tile.ahead ? product_stages(tile) : 1) {}
 
-  // Nests before the product that make none of its operands.
-  Status before() {
-    for (size_t i = 0; i + 1 < kernel_.body.size(); ++i)
-      LATHE_RETURN_IF_ERROR(share_out(list_, kernel_, kernel_.body[i]));
-    return {};
-  }
   Result<Scheduled> run() {
     list_.knob("rows", t_.rows);
     list_.knob("columns", t_.columns);
@@ -58,6 +51,7 @@ class Writer {
     list_.knob("thread_columns", t_.thread_columns);
     if (stages_ > 1) list_.knob("stages", stages_);
     if (t_.ahead) list_.knob("ahead", 1);
+    if (integers_) LATHE_RETURN_IF_ERROR(share_out_before(list_, kernel_));
     if (t_.terms > 0) split_sum(list_, summed_, t_.terms);
     tile_result(list_, p_, t_.rows, t_.columns, t_.depth, true);
     stage();
@@ -222,17 +216,13 @@ Result<Scheduled> integer_schedule(const GeneralKernel& general, const ProductTi
   LATHE_RETURN_IF_ERROR(check_tile(tile));
   if (tile.terms > 0 || tile.ahead) return unsupported("sums of integers have no parts, and no step ahead");
   LATHE_ASSIGN(const ProductForm product, integer_form(general.kernel));
-  Writer writer(general.kernel, general.kernel, product, tile, {});
-  LATHE_RETURN_IF_ERROR(writer.before());
-  return writer.run();
+  return Writer(general.kernel, general.kernel, product, tile, {}).run();
 }
 
 Result<std::vector<ProductTile>> tiles_of_integers(const GeneralKernel& general, const SymbolValues& sizes,
                                                    const GpuTarget& target) {
   LATHE_ASSIGN(const ProductForm product, integer_form(general.kernel));
   ProductShape shape = shape_of(product, sizes, general.most);
-  if (std::min(shape.rows, shape.columns) < kLeastLines)
-    return unsupported("{} has {} rows and {} columns", general.kernel.name, shape.rows, shape.columns);
   shape.most_results = HUGE_VAL;  // no room for parts
   return ranked_tiles(shape, target);
 }

@@ -63,8 +63,6 @@ void share_out_row(MoveList& list, const Kernel& kernel, const std::vector<const
   list.move("vectorize_scope {}v", k);
 }
 
-}  // namespace
-
 Status share_out(MoveList& list, const Kernel& kernel, const Stmt& outermost) {
   std::vector<const Stmt*> nest;
   for (const Stmt* s = &outermost; s->kind == Stmt::Kind::scope; s = &s->body.front()) {
@@ -89,6 +87,13 @@ Status share_out(MoveList& list, const Kernel& kernel, const Stmt& outermost) {
   for (size_t i = 0; i + 1 < nest.size(); ++i) list.move("parallelize_grid {}", nest[i]->iter);
   list.move("parallelize_grid {}b", b);
   list.move("parallelize_block {}t", b);
+  return {};
+}
+
+}  // namespace
+
+Status share_out_before(MoveList& list, const Kernel& kernel) {
+  for (size_t i = 0; i + 1 < kernel.body.size(); ++i) LATHE_RETURN_IF_ERROR(share_out(list, kernel, kernel.body[i]));
   return {};
 }
 

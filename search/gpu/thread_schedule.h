@@ -16,7 +16,7 @@ namespace lathe::search {
 // element of a row.
 ir::Result<Scheduled> thread_schedule(const GeneralKernel& rows, const ir::SymbolValues& sizes);
 
-// The moves of one of its nests. UNSUPPORTED: as above.
-ir::Status share_out(MoveList& list, const ir::Kernel& kernel, const ir::Stmt& nest);
+// The moves of all its nests but the last. UNSUPPORTED: as above.
+ir::Status share_out_before(MoveList& list, const ir::Kernel& kernel);
 
 }  // namespace lathe::search

@@ -22,7 +22,7 @@ Expr identity_of(AssignOp op, DType type) {
   const double infinity = std::numeric_limits<double>::infinity();
   switch (op) {
     case AssignOp::add:
-      return const_float(-0.0, type);
+      return is_float(type) ? const_float(-0.0, type) : const_int(0, type);
     case AssignOp::mul:
       return const_float(1, type);
     case AssignOp::min:
@@ -92,7 +92,8 @@ Status apply_split_reduction(TransformResult& result, const Move& move, const Tr
     return invalid("expected `{}` to have at most {} iterations", scope, kMaxPartials);
   const AssignOp op = split.front()->op;
   if (order_matters(k, *split.front())) k.numeric |= kReassociate;
-  if (!is_float(buffer.type)) return invalid("expected a float buffer, got `{}`", name);
+  if (!is_float(buffer.type) && (buffer.type != DType::i32 || op != AssignOp::add))
+    return invalid("expected floats, or sums of i32, in `{}`", name);
   const bool alone = std::all_of(accesses.begin(), accesses.end(), [&](const Access& a) {
     const bool below = a.scopes.size() > fixed && a.scopes[fixed] == holder;
     return !below || a.buffer != name || (a.reduction && a.op == op);

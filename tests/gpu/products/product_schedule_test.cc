@@ -106,9 +106,15 @@ TEST(ProductSchedule, EveryTileOfIntegersKeepsTheValues) {
     ASSERT_TRUE(ranked.ok()) << ranked.status().to_string();
     EXPECT_EQ(ranked->size(), 8u);
     EXPECT_EQ(ranked->front().schedule.recipe, "integers.1");
-    const auto few = device_schedule(general, sizes_of(general, {{"M", 1}, {"N", 768}, {"K", 300}}), target);
-    ASSERT_TRUE(few.ok()) << few.status().to_string();
-    EXPECT_EQ(few->schedule.recipe, "threads.1");
+    for (const auto& [m, n] : {std::pair<int64_t, int64_t>{1, 40}, {3, 129}, {8, 63}, {40, 2}, {0, 5}, {4, 0}}) {
+      for (const int64_t k : {0, 1, 15, 300, 515}) {
+        const SymbolValues of = sizes_of(general, {{"M", m}, {"N", n}, {"K", k}});
+        const auto few = gemv_schedule(general, of, target);
+        ASSERT_TRUE(few.ok()) << few.status().to_string();
+        EXPECT_EQ(to_text(device_schedule(general, of, target)->schedule), to_text(few->schedule));
+        test::expect_values_kept(naive, general, few, {{"M", m}, {"N", n}, {"K", k}}, 0);
+      }
+    }
   }
 }
 
