@@ -43,7 +43,6 @@ constexpr FragmentRow kFragments[] = {
 };
 
 constexpr int kMostCopied = 4;  // bytes: one lane an element
-constexpr int kFragmentCopied = 2;
 
 using Scopes = std::vector<const Stmt*>;
 
@@ -342,8 +341,9 @@ class Matcher {
            is.extent->ival % s.multiple_of == 0;
   }
   std::string fragments() {
-    if (pattern_.copies() && dtype_bytes(type_of(kernel_, site_.statement->target)) != kFragmentCopied)
-      return fmt::format("expected {} to have elements of 2 bytes", site_.statement->target);
+    const int copied = dtype_bytes(type_of(pattern_.kernel, pattern_.nest.statement->target));
+    if (pattern_.copies() && dtype_bytes(type_of(kernel_, site_.statement->target)) != copied)
+      return fmt::format("expected {} to have elements of {} bytes", site_.statement->target, copied);
     for (size_t i = 0; i < site_.scopes.size(); ++i) {
       const Stmt &is = *site_.scopes[i], &means = *pattern_.nest.scopes[i];
       if (!has_extent(is, means))

@@ -137,7 +137,7 @@ class Checker {
         state.stored.insert(at.index);
       if (at.space != Space::local) continue;
       if (state.on_their_way(at.index))
-        return invalid("products: {} is touched while its sums are on their way", name_of(at));
+        return invalid("products: {} is touched while its sums are on their way", p_.name_of(at));
       state.unfenced.insert(at.index);
     }
     return {};
@@ -146,28 +146,23 @@ class Checker {
   Status begin(const DeviceStmt& s, State& state) const {
     if (state.unfenced.count(s.places[0].index) != 0)
       return invalid("products: {} adds to {}, which no fence has handed over", warp_op(s.warp).name,
-                     name_of(s.places[0]));
+                     p_.name_of(s.places[0]));
     const size_t held = warp_op(s.warp).held();
     for (size_t i = 1; i <= held; ++i) {
       const int factor = s.places[i].index;
       if (state.unfenced.count(factor) != 0)
         return invalid("products: {} reads {}, which no fence has handed over", warp_op(s.warp).name,
-                       name_of(s.places[i]));
+                       p_.name_of(s.places[i]));
       state.open.insert(factor);
     }
     for (size_t i = 1 + held; i < s.places.size(); ++i) {
       const int factor = s.places[i].index;
       if (state.stored.count(factor) != 0 || state.handed.count(factor) != 0)
         return invalid("products: {} reads {}, which no fence and barrier have handed over", warp_op(s.warp).name,
-                       name_of(s.places[i]));
+                       p_.name_of(s.places[i]));
     }
     state.open.insert(s.places[0].index);
     return {};
-  }
-
-  const std::string& name_of(const DevicePlace& at) const {
-    const auto i = static_cast<size_t>(at.index);
-    return at.space == Space::local ? p_.locals[i].name : p_.shared[i].name;
   }
 
   const DeviceProgram& p_;

@@ -64,7 +64,7 @@ class Printer {
     for (const std::string& e : p_.sizes) args.push_back(e);
     out_ += fmt::format("{})\n", fmt::join(args, ", "));
     for (const DeviceLocal& l : p_.locals)
-      out_ += fmt::format("  local {}{}[{}]\n", type_prefix(l.type), l.name, l.count);
+      out_ += fmt::format("  local {}{}[{}]{}\n", type_prefix(l.type), l.name, l.count, l.fours ? " fours" : "");
     for (const DeviceShared& s : p_.shared)
       out_ += fmt::format("  shared {}{}[{}]{}\n", type_prefix(s.type), s.name, s.count,
                           s.swizzle != 0 ? fmt::format(" swizzle {}", s.swizzle) : "");
@@ -83,13 +83,7 @@ class Printer {
   }
 
  private:
-  std::string place(const DevicePlace& at) const {
-    const auto i = static_cast<size_t>(at.index);
-    const std::string& name = at.space == DevicePlace::Space::param   ? p_.params[i].name
-                              : at.space == DevicePlace::Space::local ? p_.locals[i].name
-                                                                      : p_.shared[i].name;
-    return fmt::format("{}[{}]", name, ir::print(at.offset));
-  }
+  std::string place(const DevicePlace& at) const { return fmt::format("{}[{}]", p_.name_of(at), ir::print(at.offset)); }
   std::string ring(const DeviceStmt& s) const {
     return fmt::format("{}[{}]{}", p_.rings[static_cast<size_t>(s.ring)].name, ir::print(s.integer),
                        s.all ? " of all blocks" : "");
@@ -295,6 +289,38 @@ int dynamic_shared(const DeviceProgram& program) {
 size_t running_operand(DeviceOp op) {
   if (op == DeviceOp::k_fma) return 2;
   return op == DeviceOp::k_fmax ? 1 : 0;
+}
+
+const std::string& DeviceProgram::name_of(const DevicePlace& at) const {
+  const auto i = static_cast<size_t>(at.index);
+  return at.space == DevicePlace::Space::param   ? params[i].name
+         : at.space == DevicePlace::Space::local ? locals[i].name
+                                                 : shared[i].name;
+}
+
+ir::DType DeviceProgram::type_of(const DevicePlace& at) const {
+  const auto i = static_cast<size_t>(at.index);
+  return at.space == DevicePlace::Space::param   ? params[i].type
+         : at.space == DevicePlace::Space::local ? locals[i].type
+                                                 : shared[i].type;
+}
+
+bool WarpOpRow::takes(char place, ir::DType of, int elements) const {
+  if (place == 's') return dtype_bytes(of) == dtype_bytes(type);
+  if (elements != elements_of(place)) return false;
+  if (moves()) return dtype_bytes(of) == dtype_bytes(type);
+  switch (place) {
+    case 'f':
+      return of == ir::DType::f32;
+    case 'i':
+      return of == ir::DType::i32;
+    case 'q':
+      return of == ir::DType::i8;
+    case 'u':
+      return of == ir::DType::u8;
+    default:
+      return of == type;
+  }
 }
 
 const WarpOpRow& warp_op(WarpOp op) { return kWarpOps[static_cast<size_t>(op)]; }

@@ -53,12 +53,16 @@ inline constexpr int kWarpThreads = 32, kGroupThreads = 128;
 struct WarpOpRow {
   const char *name, *results, *operands;
   ir::DType type;
-  int threads;                                                // a warp, or a group of four
-  bool moves() const { return results[0] == 'h'; }            // elements as they are
+  int threads;                                       // a warp, or a group of four
+  bool moves() const { return operands[0] == 's'; }  // elements as they are
+  // Whether a place of that kind may have elements of that type, so many in a register.
+  bool takes(char place, ir::DType of, int elements) const;
   bool goes_on() const { return threads > kWarpThreads; }     // its threads do, and wait for the results later
   size_t held() const { return operands[0] == 't' ? 0 : 4; }  // of those: registers of a thread that are its factor
 };
 const WarpOpRow& warp_op(WarpOp op);
+// Elements in the register of a place of that kind.
+inline int elements_of(char place) { return place == 'h' ? 2 : place == 'q' || place == 'u' ? 4 : 1; }
 // Of an operation that updates a cell: which of its operands is what the cell holds.
 size_t running_operand(DeviceOp op);
 // The instruction of that name; null: a device has none.
@@ -88,7 +92,12 @@ struct DeviceLocal {
   std::string name;  // r0
   int64_t count = 1;
   ir::DType type = ir::DType::f32;  // bf16, f16: two elements in a register, the even one in the low half. i32, i64
-  int64_t registers() const { return (count * std::max(ir::dtype_bytes(type), 2) + 3) / 4; }
+  bool fours = false;               // i8, u8: four elements in a register, which warps' instructions alone take
+  // Of one register; 1: each has its own.
+  int elements() const { return fours ? 4 : ir::dtype_bytes(type) == 2 ? 2 : 1; }
+  int64_t registers() const {
+    return (count * std::max(ir::dtype_bytes(type), 4) + 4 * elements() - 1) / (4 * elements());
+  }
 };
 
 // Memory of a block, aligned to 16 bytes; where it is swizzled, to eight of its lines (ir/core/swizzle.h). Offsets in
@@ -225,6 +234,8 @@ struct DeviceStmt {
 
 // Elements of the type that an access has at most.
 inline int lanes_at_once(ir::DType type) { return 16 / dtype_bytes(type); }
+// Of shared memory, where elements of 2 bytes are widened.
+inline int lanes_of_shared(ir::DType type) { return dtype_bytes(type) == 2 ? 4 : lanes_at_once(type); }
 
 struct DeviceProgram {
   std::string name;
@@ -240,6 +251,9 @@ struct DeviceProgram {
   std::vector<DeviceStmt> body;
 
   int readers() const { return threads - roles.fillers; }
+  // Of what lies at a place that there is.
+  const std::string& name_of(const DevicePlace& at) const;
+  ir::DType type_of(const DevicePlace& at) const;
 };
 
 // Bytes of shared memory that a launch has to ask for; 0: none, they are part of the code.

@@ -68,22 +68,9 @@ class Verifier {
     return wrong.empty() ? Status() : invalid("names: {} is not known in {}", wrong, print(e));
   }
 
-  ir::DType type_of(const DevicePlace& at) const {
-    const auto i = static_cast<size_t>(at.index);
-    return at.space == Space::param   ? p_.params[i].type
-           : at.space == Space::local ? p_.locals[i].type
-                                      : p_.shared[i].type;
-  }
-  const std::string& name_of(const DevicePlace& at) const {
-    const auto i = static_cast<size_t>(at.index);
-    return at.space == Space::param   ? p_.params[i].name
-           : at.space == Space::local ? p_.locals[i].name
-                                      : p_.shared[i].name;
-  }
-
   // What a thread has of its elements in registers.
   char kind_of(const DevicePlace& at) const {
-    return at.space == Space::param ? p_.params[static_cast<size_t>(at.index)].kind() : value_kind(type_of(at));
+    return at.space == Space::param ? p_.params[static_cast<size_t>(at.index)].kind() : value_kind(p_.type_of(at));
   }
 
   Status place(const DevicePlace& at) const {
@@ -99,7 +86,11 @@ class Verifier {
     if (s.places.size() != 1) return invalid("access: {} places, expected one", s.places.size());
     LATHE_RETURN_IF_ERROR(place(s.places[0]));
     if (s.lanes > 1) LATHE_RETURN_IF_ERROR(integer(s.step, ir::DType::i64));
-    if (s.places[0].space == Space::local) return local(s);
+    if (s.places[0].space == Space::local) {
+      const DeviceLocal& l = p_.locals[static_cast<size_t>(s.places[0].index)];
+      return l.fours ? invalid("locals: {} has four elements in a register, for warps' instructions", l.name)
+                     : local(s);
+    }
     if (s.places[0].space == Space::param && s.kind == DeviceStmt::Kind::load) {
       const DeviceParam& p = p_.params[static_cast<size_t>(s.places[0].index)];
       if (p.kind() == 'l' && !p.bits)
@@ -107,7 +98,8 @@ class Verifier {
     }
     if (s.lanes == 1 || !ir::is_const_int(s.step, 1)) return {};
     if (s.places[0].space == Space::shared) {
-      return ir::proves_divisible(s.places[0].offset, std::min(s.lanes, lanes_at_once(ir::DType::f32)), {})
+      const int at_once = std::min(s.lanes, lanes_of_shared(p_.type_of(s.places[0])));
+      return ir::proves_divisible(s.places[0].offset, at_once, {})
                  ? Status()
                  : invalid("access: {} lanes of {}[{}] at once, and nothing says that they are aligned", s.lanes,
                            p_.shared[static_cast<size_t>(s.places[0].index)].name, print(s.places[0].offset));
@@ -171,16 +163,16 @@ class Verifier {
   // Elements of 2 bytes that are moved as they are.
   Status bits(const DeviceStmt& s) const {
     const DevicePlace& at = s.places[0];
-    if (dtype_bytes(type_of(at)) != 2)
-      return invalid("bits: {} holds {}, expected elements of 2 bytes", name_of(at), dtype_name(type_of(at)));
+    if (dtype_bytes(p_.type_of(at)) != 2)
+      return invalid("bits: {} holds {}, expected elements of 2 bytes", p_.name_of(at), dtype_name(p_.type_of(at)));
     if (s.lanes == 1) return {};
-    if (!ir::is_const_int(s.step, 1)) return invalid("bits: lanes of {} do not lie together", name_of(at));
+    if (!ir::is_const_int(s.step, 1)) return invalid("bits: lanes of {} do not lie together", p_.name_of(at));
     return at.space == Space::local ? whole_register(at) : Status();
   }
-  Status whole_register(const DevicePlace& at) const {
-    return ir::proves_divisible(at.offset, 2, copies_)
+  Status whole_register(const DevicePlace& at, int elements = 2) const {
+    return ir::proves_divisible(at.offset, elements, copies_)
                ? Status()
-               : invalid("bits: {}[{}] may be half of a register", name_of(at), print(at.offset));
+               : invalid("bits: {}[{}] may be a part of a register", p_.name_of(at), print(at.offset));
   }
 
   Status warp(const DeviceStmt& s) {
@@ -197,34 +189,35 @@ class Verifier {
       const char kind = written ? results[i] : operands[i - results.size()];
       const DevicePlace& at = s.places[i];
       LATHE_RETURN_IF_ERROR(place(at));
+      const bool local_place = at.space == Space::local;
+      const int elements = local_place ? p_.locals[static_cast<size_t>(at.index)].elements() : 1;
       const bool expected =
-          at.space == (kind == 's' ? Space::shared : Space::local) &&
-          (row.moves() ? dtype_bytes(type_of(at)) == 2 : type_of(at) == (kind == 'f' ? ir::DType::f32 : row.type));
-      if (!expected) return invalid("warp: {} is no operand {} of {}", name_of(at), i, row.name);
-      if (row.moves() && type_of(at) != type_of(s.places[0]))
-        return invalid("warp: {} changes the type of {}", row.name, name_of(at));
+          at.space != Space::param && local_place == (kind != 's') && row.takes(kind, p_.type_of(at), elements);
+      if (!expected) return invalid("warp: {} is no operand {} of {}", p_.name_of(at), i, row.name);
+      if (row.moves() && p_.type_of(at) != p_.type_of(s.places[0]))
+        return invalid("warp: {} changes the type of {}", row.name, p_.name_of(at));
       if (kind == 's') {
-        if (!ir::proves_divisible(at.offset, kMaxHalves, {}))
-          return invalid("access: 16 bytes of {}[{}] at once, and nothing says that they are aligned", name_of(at),
+        if (!ir::proves_divisible(at.offset, lanes_at_once(p_.type_of(at)), {}))
+          return invalid("access: 16 bytes of {}[{}] at once, and nothing says that they are aligned", p_.name_of(at),
                          print(at.offset));
         if (!stored_shared_[static_cast<size_t>(at.index)])
-          return invalid("shared: {} is loaded before anything is stored to it", name_of(at));
+          return invalid("shared: {} is loaded before anything is stored to it", p_.name_of(at));
         continue;
       }
       DeviceStmt element;
       element.places = {at};
-      if (kind == 'h') {
-        element.lanes = 2;
+      if (elements_of(kind) > 1) {
+        element.lanes = elements_of(kind);
         element.step = ir::Expr(1);
-        LATHE_RETURN_IF_ERROR(whole_register(at));
+        LATHE_RETURN_IF_ERROR(whole_register(at, element.lanes));
       }
       LATHE_RETURN_IF_ERROR(local(element));
       if (written && row.moves()) stored_[static_cast<size_t>(at.index)] = true;
       if (!stored_[static_cast<size_t>(at.index)])
-        return invalid("locals: {} is loaded before anything is stored to it", name_of(at));
+        return invalid("locals: {} is loaded before anything is stored to it", p_.name_of(at));
       for (size_t j = 0; written && j < i; ++j) {
         if (s.places[j].index == at.index && equal(s.places[j].offset, at.offset))
-          return invalid("warp: {} has two results in {}[{}]", row.name, name_of(at), print(at.offset));
+          return invalid("warp: {} has two results in {}[{}]", row.name, p_.name_of(at), print(at.offset));
       }
     }
     return {};
@@ -237,29 +230,29 @@ class Verifier {
     LATHE_RETURN_IF_ERROR(check_group_form(p_, s));
     for (const DevicePlace& at : s.places) LATHE_RETURN_IF_ERROR(place(at));
     const DevicePlace& sums = s.places[0];
-    if (sums.space != Space::local || type_of(sums) != ir::DType::f32)
-      return invalid("warp: {} is no operand 0 of {}", name_of(sums), row.name);
+    if (sums.space != Space::local || p_.type_of(sums) != ir::DType::f32)
+      return invalid("warp: {} is no operand 0 of {}", p_.name_of(sums), row.name);
     DeviceStmt all;
     all.places = {sums};
     all.lanes = s.columns / 2;
     all.step = ir::Expr(1);
     LATHE_RETURN_IF_ERROR(local(all));
     if (!stored_[static_cast<size_t>(sums.index)])
-      return invalid("locals: {} is loaded before anything is stored to it", name_of(sums));
+      return invalid("locals: {} is loaded before anything is stored to it", p_.name_of(sums));
     for (size_t i = 1; i <= row.held(); ++i) {
       const DevicePlace& at = s.places[i];
-      if (at.space != Space::local || type_of(at) != row.type)
-        return invalid("warp: {} is no operand {} of {}", name_of(at), i, row.name);
+      if (at.space != Space::local || p_.type_of(at) != row.type)
+        return invalid("warp: {} is no operand {} of {}", p_.name_of(at), i, row.name);
       all.places = {at};
       all.lanes = 2;
       LATHE_RETURN_IF_ERROR(whole_register(at));
       LATHE_RETURN_IF_ERROR(local(all));
-      if (!stored_[static_cast<size_t>(at.index)]) return invalid("locals: nothing is stored to {}", name_of(at));
+      if (!stored_[static_cast<size_t>(at.index)]) return invalid("locals: nothing is stored to {}", p_.name_of(at));
     }
     for (size_t i = 0; i < s.tiles.size(); ++i) {
       const DevicePlace& at = s.places[i + 1 + row.held()];
-      if (at.space != Space::shared || type_of(at) != row.type)
-        return invalid("warp: {} is no operand {} of {}", name_of(at), i + 1, row.name);
+      if (at.space != Space::shared || p_.type_of(at) != row.type)
+        return invalid("warp: {} is no operand {} of {}", p_.name_of(at), i + 1, row.name);
       const DeviceShared& in = p_.shared[static_cast<size_t>(at.index)];
       if (in.swizzle == 0) return invalid("warp: {}, a factor of {}, is not swizzled", in.name, row.name);
       if (!stored_shared_[static_cast<size_t>(at.index)])
@@ -289,7 +282,7 @@ class Verifier {
   // Of what is stored: numbers of 64 bits that are no bits are made of integers.
   char stored_kind(const DevicePlace& at) const {
     const bool wide = at.space == Space::param && !p_.params[static_cast<size_t>(at.index)].bits;
-    return wide && type_of(at) == ir::DType::i64 ? 'i' : kind_of(at);
+    return wide && p_.type_of(at) == ir::DType::i64 ? 'i' : kind_of(at);
   }
 
   Status define_value(const DeviceStmt& s, char type, int lanes) {
@@ -452,7 +445,7 @@ class Verifier {
         if (s.operands.size() != 1) return invalid("values: a store has {} operands", s.operands.size());
         if (!moves_bits(s)) return operand(s.operands[0], stored_kind(s.places[0]), s.lanes);
         if (s.places[0].space == Space::param)
-          return invalid("bits: {} is a parameter, expected registers or shared memory", name_of(s.places[0]));
+          return invalid("bits: {} is a parameter, expected registers or shared memory", p_.name_of(s.places[0]));
         LATHE_RETURN_IF_ERROR(bits(s));
         return operand(s.operands[0], 'h', s.lanes);
     }

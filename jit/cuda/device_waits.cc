@@ -481,12 +481,12 @@ Status check_take_form(const DeviceProgram& program, const DeviceStmt& s) {
 Status check_copy_form(const DeviceProgram& program, const DeviceStmt& s) {
   const DeviceParam& p = program.params[static_cast<size_t>(s.places[1].index)];
   const DeviceShared& to = program.shared[static_cast<size_t>(s.places[0].index)];
-  const bool halves = dtype_bytes(p.type) == 2, alone = s.lanes == 1 && !halves;
-  if ((p.type != ir::DType::f32 && !halves) || p.written || p.bits)
-    return ir::invalid("async: {} is no f32, bf16 or f16 that is only read", p.name);
+  const bool narrow = dtype_bytes(p.type) <= 2, alone = s.lanes == 1 && !narrow;
+  if ((p.type != ir::DType::f32 && !narrow) || p.type == ir::DType::b8 || p.written || p.bits)
+    return ir::invalid("async: {} is no f32, bf16, f16, i8 or u8 that is only read", p.name);
   if (to.type != p.type) return ir::invalid("async: a copy of {} to {} changes its type", p.name, to.name);
   if ((!alone && s.lanes != lanes_at_once(p.type)) || (s.lanes > 1 && !ir::is_const_int(s.step, 1)))
-    return ir::invalid("async: a copy of {} lanes, expected {}{} neighbours", s.lanes, halves ? "" : "1 or ",
+    return ir::invalid("async: a copy of {} lanes, expected {}{} neighbours", s.lanes, narrow ? "" : "1 or ",
                        lanes_at_once(p.type));
   if (s.lanes > 1 && !ir::proves_divisible(s.places[0].offset, s.lanes, {}))
     return ir::invalid("access: {} lanes of {}[{}] at once, and nothing says that they are aligned", s.lanes, to.name,

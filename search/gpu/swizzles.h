@@ -7,20 +7,20 @@
 
 namespace lathe::search {
 
-// Bytes of the widest lines of elements of 2 bytes that so many neighbours are a multiple of; 0: of none.
-inline int64_t widest_swizzle(int64_t neighbours) {
+// Bytes of the widest lines of elements of so many bytes that so many neighbours are a multiple of; 0: of none.
+inline int64_t widest_swizzle(int64_t neighbours, int64_t each = 2) {
   for (const int64_t bytes : {128, 64, 32}) {
-    if (2 * neighbours % bytes == 0) return bytes;
+    if (each * neighbours % bytes == 0) return bytes;
   }
   return 0;
 }
 
-// Swizzles lines of so many neighbours, elements of 2 bytes along the last dimension, as widely as they can be; where
-// that is less than a line, a panel of lines follows the other.
-inline void swizzle_lines(MoveList& list, const std::string& buffer, int last, int64_t neighbours) {
-  const int64_t bytes = widest_swizzle(neighbours);
-  if (2 * neighbours > bytes) {
-    list.move("tile_buffer {} {} {}", buffer, last, bytes / 2);
+// Swizzles lines of so many neighbours, elements of so many bytes along the last dimension, as widely as they can be;
+// where that is less than a line, a panel of lines follows the other.
+inline void swizzle_lines(MoveList& list, const std::string& buffer, int last, int64_t neighbours, int64_t each = 2) {
+  const int64_t bytes = widest_swizzle(neighbours, each);
+  if (each * neighbours > bytes) {
+    list.move("tile_buffer {} {} {}", buffer, last, bytes / each);
     list.move("swap_dims {} {} {}", buffer, last - 1, last);
   }
   list.move("swizzle_buffer {} {}", buffer, bytes);

@@ -91,7 +91,7 @@ jit::CubinInfo disassembled(const std::string& tool, const std::string& cubin) {
     ++out.instructions;
     const std::string op = m[1], modifiers = m[2];
     if (op == "LDL" || op == "STL") ++out.local;
-    if (op == "HMMA") ++out.mma;
+    if (op == "HMMA" || op == "IMMA") ++out.mma;
     if (op == "HGMMA") ++out.group_mma;
     if (op == "LDSM") ++out.matrix_loads;
     if (op == "UTMALDG") ++out.box_copies;

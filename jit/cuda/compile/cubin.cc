@@ -148,6 +148,7 @@ class Reader {
         case 0xb1d:
           ++out_.barriers;
           break;
+        case 0x237:  // of integers
         case 0x23c:
           ++out_.mma;
           break;

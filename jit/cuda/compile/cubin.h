@@ -23,7 +23,7 @@ struct CubinInfo {
   AccessCounts loads, stores;  // of global memory
   AccessCounts shared_loads, shared_stores;
   int fma = 0, barriers = 0;      // of f32; for all threads of a block
-  int mma = 0, matrix_loads = 0;  // of a warp: HMMA, LDSM
+  int mma = 0, matrix_loads = 0;  // of a warp: HMMA and IMMA, LDSM
   int group_mma = 0;              // of four warps: HGMMA
   int async_copies = 0;           // of global memory to shared memory
   int box_copies = 0;             // of a tensor, whole boxes: UTMALDG

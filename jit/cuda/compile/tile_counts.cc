@@ -37,7 +37,7 @@ TileCounts tile_counts(const DeviceProgram& program) {
 
 std::string missed_tiles(const TileCounts& wanted, const CubinInfo& made) {
   if (made.instructions == 0) return {};
-  for (const auto& [name, there, needed] : {std::tuple{"HMMA", made.mma, wanted.mma},
+  for (const auto& [name, there, needed] : {std::tuple{"HMMA or IMMA", made.mma, wanted.mma},
                                             {"LDSM", made.matrix_loads, wanted.matrix_loads},
                                             {"HGMMA", made.group_mma, wanted.group_mma},
                                             {"UTMALDG", made.box_copies, wanted.box_copies}}) {

@@ -15,8 +15,8 @@ using ir::Status;
 using ir::Stmt;
 using ir::unsupported;
 
-// Of elements that lie in a row on both sides at once, of others one by one. Single elements of 2 bytes are too few for
-// a copy: *done is false, and nothing is made.
+// Of elements that lie in a row on both sides at once, of others one by one. Single elements of 1 or 2 bytes are too
+// few for a copy: *done is false, and nothing is made.
 Status DeviceLowering::copy(const Stmt& s, int64_t threads, List& to, bool* done) {
   const DType type = kernel_.find_buffer(s.target)->type;
   const size_t aligned = places_ != nullptr ? places_->size() : 0;
@@ -27,7 +27,7 @@ Status DeviceLowering::copy(const Stmt& s, int64_t threads, List& to, bool* done
   const bool whole =
       lanes_ == lanes_at_once(type) && ir::is_const_int(target.step, 1) && ir::is_const_int(source.step, 1);
   if (!whole && places_ != nullptr) places_->resize(aligned);
-  *done = whole || dtype_bytes(type) != 2;
+  *done = whole || dtype_bytes(type) > 2;
   if (!*done) return {};
   List copies;
   for (int l = 0; l < (whole ? 1 : lanes_); ++l) {

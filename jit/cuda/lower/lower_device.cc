@@ -81,20 +81,21 @@ bool takes_longer(const std::vector<Stmt>& body, const std::string& iterator) {
   return up && !other;
 }
 
+constexpr int64_t kMostInRegister = 4;
+
 }  // namespace
 
 // Of each thread's share.
 Status DeviceLowering::add_local(const ir::Buffer& b) {
   LATHE_ASSIGN(share_[b.name], ir::thread_share(kernel_, b.name));
   const std::vector<ir::ThreadDim>& share = share_[b.name];
-  DeviceLocal local{b.name, 1, type_of(b)};
+  DeviceLocal local{b.name, 1, type_of(b), plan_.bytes.count(b.name) != 0};
   for (size_t d = 0; d < b.dims.size(); ++d) {
     const int64_t size = d < share.size() ? share[d].own_size(b.dims[d]->ival) : b.dims[d]->ival;
-    local.count = std::min(local.count * std::max<int64_t>(size, 1), 2 * int64_t{kMostLocals} + 1);
+    local.count = std::min(local.count * std::max<int64_t>(size, 1), kMostInRegister * int64_t{kMostLocals} + 1);
   }
   if (local.registers() > kMostLocals)
-    return unsupported("{} has more than {} elements, too many for registers", b.name,
-                       kMostLocals * (local.type == ir::DType::f32 ? 1 : 2));
+    return unsupported("{} has more than {} elements, too many for registers", b.name, kMostLocals * local.elements());
   place_of_[b.name] = {Space::local, static_cast<int>(out_.locals.size()), {}};
   out_.locals.push_back(std::move(local));
   return {};
@@ -103,6 +104,7 @@ Status DeviceLowering::add_local(const ir::Buffer& b) {
 // How elements of a temporary lie: as f32, integers as i32 or, where they have more bits, as i64; or as they are where
 // warps compute with them, and where they are copies.
 ir::DType DeviceLowering::type_of(const ir::Buffer& b) const {
+  if (plan_.bytes.count(b.name) != 0) return b.type;
   if (!ir::is_float(b.type)) return dtype_bytes(b.type) == 8 ? ir::DType::i64 : ir::DType::i32;
   const bool as_it_is = dtype_bytes(b.type) == 2 && (tensor_ || copied_.count(b.name) != 0);
   return dtype_bytes(b.type) == 8 ? ir::DType::i64 : as_it_is ? b.type : ir::DType::f32;

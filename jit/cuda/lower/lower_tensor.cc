@@ -78,6 +78,7 @@ Status DeviceLowering::tensor(const Stmt& s, int64_t threads, List& to) {
     return place.status();
   };
   const Stmt& is = *nest.statement;
+  const int64_t neighbours = lanes_at_once(row->type);  // in 16 bytes
   if (row->moves()) {
     const std::string &i = nest.iterators[0], &j = nest.iterators[1];
     // Square q is the q-th register of the lanes, and lanes 8*q.. say where its rows lie. Two squares are of one line.
@@ -85,13 +86,15 @@ Status DeviceLowering::tensor(const Stmt& s, int64_t threads, List& to) {
     const bool turned = out.warp == WarpOp::k_ldmatrix_trans || out.warp == WarpOp::k_ldmatrix_x2_trans;
     const int64_t count = static_cast<int64_t>(std::string_view(row->results).size()), lines = count / 2;
     const bool columns = lines > 1 && is_factor_of_columns(kernel_, is.target);
+    const Expr eight(8);
     const auto squares = [&](const Expr& first, const Expr& second) {
-      return turned != columns ? At{{i, second}, {j, first}} : At{{i, first}, {j, second}};
+      const bool swapped = turned != columns;
+      return At{{i, (swapped ? second : first) * eight}, {j, (swapped ? first : second) * Expr(neighbours)}};
     };
     for (int64_t q = 0; q < count; ++q)
-      LATHE_RETURN_IF_ERROR(add(is.target, is.index, squares(Expr(q % lines * 8), Expr(q / lines * 8))));
-    const Expr thread = ir::iter("thread"), eight(8);
-    const auto half = [&](int64_t of) { return ir::mod(ir::floordiv(thread, Expr(of)), Expr(2)) * eight; };
+      LATHE_RETURN_IF_ERROR(add(is.target, is.index, squares(Expr(q % lines), Expr(q / lines))));
+    const Expr thread = ir::iter("thread");
+    const auto half = [&](int64_t of) { return ir::mod(ir::floordiv(thread, Expr(of)), Expr(2)); };
     At rows = lines == 1 ? squares(Expr(0), half(8)) : squares(half(8), half(16));
     rows[0].second = rows[0].second + ir::mod(thread, eight);
     LATHE_RETURN_IF_ERROR(add(is.value->name, is.value->args, rows));
@@ -102,8 +105,9 @@ Status DeviceLowering::tensor(const Stmt& s, int64_t threads, List& to) {
     for (int64_t q = 0; q < 4; ++q)
       LATHE_RETURN_IF_ERROR(add(is.target, is.index, {{m, Expr(q / 2 * 8)}, {n, Expr(q % 2)}}));
     for (int64_t q = 0; q < 4; ++q)
-      LATHE_RETURN_IF_ERROR(add(a->name, a->args, {{m, Expr(q % 2 * 8)}, {k, Expr(q / 2 * 8)}}));
-    for (int64_t q = 0; q < 2; ++q) LATHE_RETURN_IF_ERROR(add(b->name, b->args, {{n, Expr(0)}, {k, Expr(q * 8)}}));
+      LATHE_RETURN_IF_ERROR(add(a->name, a->args, {{m, Expr(q % 2 * 8)}, {k, Expr(q / 2 * neighbours)}}));
+    for (int64_t q = 0; q < 2; ++q)
+      LATHE_RETURN_IF_ERROR(add(b->name, b->args, {{n, Expr(0)}, {k, Expr(q * neighbours)}}));
   }
   to.push_back(std::move(out));
   return {};

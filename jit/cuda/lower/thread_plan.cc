@@ -115,12 +115,18 @@ class Planner {
     return {};
   }
 
-  // Elements of 2 bytes lie as they are where warps compute together.
+  // Elements of 2 bytes lie as they are where warps compute together, and bytes that these read.
   void find_rings() {
     bool tensor = false;
     ir::for_each_stmt(leaf_.body, [&](const Stmt& s) { tensor = tensor || s.mark == Mark::tensor; });
+    for (const Access& a : ir::collect_accesses(leaf_.body)) {
+      const bool warps =
+          std::any_of(a.scopes.begin(), a.scopes.end(), [](const Stmt* s) { return s->mark == Mark::tensor; });
+      if (warps && dtype_bytes(leaf_.find_buffer(a.buffer)->type) == 1) plan_.bytes.insert(a.buffer);
+    }
     for (const ir::Buffer& b : leaf_.buffers) {
-      const bool copied_whole = b.type == ir::DType::f32 || (tensor && dtype_bytes(b.type) == 2);
+      const bool copied_whole =
+          b.type == ir::DType::f32 || (tensor && dtype_bytes(b.type) == 2) || plan_.bytes.count(b.name) != 0;
       if (b.place != Place::shared || plan_.boxed.count(b.name) != 0 || !copied_whole || b.dims.empty() ||
           !ir::is_const_int(b.dims[0]) || b.dims[0]->ival < 2 || b.dims[0]->ival > kMostStages)
         continue;

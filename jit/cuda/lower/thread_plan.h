@@ -19,7 +19,9 @@ struct ThreadPlan {
   std::map<const ir::Stmt*, std::vector<std::string>> reduced;
   // Shared memory that inputs are copied to while other places of it are used: t[i % S] (see the move `pipeline`).
   std::set<std::string> rings;
-  // Such memory that the hardware copies boxes to.
+  // Of elements of a byte, which the instructions of warps read as they lie, four in a register.
+  std::set<std::string> bytes;
+  // Shared memory that the hardware copies boxes to.
   std::set<std::string> boxed;
   // The @role scope, which holds boxes alone, and the loops around it in a block, the outermost first: the last one
   // goes from place to place. Null: all threads do the same.

@@ -45,11 +45,19 @@ std::vector<Expr> minima(const Expr& e) {
   }
 }
 
+// Whether a size is in it other than in a minimum, which only says which of some lines it is.
+bool uses_itself(const Expr& e, const std::string& size) {
+  if (e->op == Op::k_min) return false;
+  return e->args.empty()
+             ? ir::uses(e, size)
+             : std::any_of(e->args.begin(), e->args.end(), [&](const Expr& a) { return uses_itself(a, size); });
+}
+
 // Whether accesses of several elements at once lie multiples of a size away.
 bool lies_by(const std::vector<DeviceStmt>& list, const std::string& size) {
   return std::any_of(list.begin(), list.end(), [&](const DeviceStmt& s) {
     const bool here = s.lanes > 1 && std::any_of(s.places.begin(), s.places.end(), [&](const DevicePlace& at) {
-                        return at.space == DevicePlace::Space::param && ir::uses(at.offset, size);
+                        return at.space == DevicePlace::Space::param && uses_itself(at.offset, size);
                       });
     return here || lies_by(s.body, size) || lies_by(s.otherwise, size);
   });

@@ -38,7 +38,7 @@ class Writer {
       line("LT_KERNEL({}, {}, {}, lt_args, a) {{", kernel, p_.threads, blocks);
     }
     for (const DeviceLocal& l : p_.locals) {
-      const bool packed = dtype_bytes(l.type) == 2;
+      const bool packed = l.elements() > 1;
       line("  {} {}[{}];", packed ? "unsigned" : name_of(value_kind(l.type)), l.name, packed ? l.registers() : l.count);
     }
     const int dynamic = dynamic_shared(p_);
@@ -46,8 +46,8 @@ class Writer {
     int64_t first = 0;
     for (const DeviceShared& s : p_.shared) {
       first = (first + s.alignment() - 1) / s.alignment() * s.alignment();
-      if (dynamic > 0) line("  {0}* const {1} = ({0}*)(lt_all + {2});", half_name(s.type), s.name, first);
-      if (dynamic == 0) line("  LT_SHARED({}, {}, {});", half_name(s.type), s.name, s.count);
+      if (dynamic > 0) line("  {0}* const {1} = ({0}*)(lt_all + {2});", element_name(s.type), s.name, first);
+      if (dynamic == 0) line("  LT_SHARED({}, {}, {});", element_name(s.type), s.name, s.count);
       first += s.bytes();
     }
     for (const DeviceRing& r : p_.rings) {
@@ -101,19 +101,20 @@ class Writer {
   }
   int bytes_of(const DevicePlace& at) const { return dtype_bytes(p_.params[static_cast<size_t>(at.index)].type); }
   int most_lanes(const DevicePlace& at) const {
-    if (is_shared(at)) return lanes_at_once(kind_of(at) == 'l' ? ir::DType::i64 : ir::DType::f32);
+    if (is_shared(at)) return lanes_of_shared(p_.shared[static_cast<size_t>(at.index)].type);
     return lanes_at_once(p_.params[static_cast<size_t>(at.index)].type);
   }
   static std::string further(int elements) { return elements == 0 ? "" : fmt::format(" + {}ll", elements); }
   static bool is_local(const DevicePlace& at) { return at.space == DevicePlace::Space::local; }
   static bool is_shared(const DevicePlace& at) { return at.space == DevicePlace::Space::shared; }
   bool is_packed(const DevicePlace& at) const {
-    return is_local(at) && dtype_bytes(p_.locals[static_cast<size_t>(at.index)].type) == 2;
+    return is_local(at) && p_.locals[static_cast<size_t>(at.index)].elements() > 1;
   }
   // The register of an element of a packed local, and one after it.
   std::string packed(const DevicePlace& at, int64_t further = 0) const {
-    return fmt::format("{}[{}]", p_.locals[static_cast<size_t>(at.index)].name,
-                       integer(ir::simplify(ir::floordiv(at.offset, Expr(2)) + Expr(further))));
+    const DeviceLocal& l = p_.locals[static_cast<size_t>(at.index)];
+    return fmt::format("{}[{}]", l.name,
+                       integer(ir::simplify(ir::floordiv(at.offset, Expr(l.elements())) + Expr(further))));
   }
   static bool is_whole(const DeviceStmt& s) {
     return s.lanes > 1 && ir::is_const_int(s.step, 1) && ir::proves_divisible(s.places[0].offset, 2, {});
@@ -184,7 +185,7 @@ class Writer {
   void store_packed(const DeviceStmt& s) {
     const DeviceLocal& l = p_.locals[static_cast<size_t>(s.places[0].index)];
     const auto value = [&](int lane) { return operand(s.operands[0], lane); };
-    const char* type = half_name(l.type);
+    const char* type = element_name(l.type);
     if (is_whole(s)) {
       for (int i = 0; i < s.lanes; i += 2)
         line("{} = lt_pack<{}>({}, {});", packed(s.places[0], i / 2), type, value(i), value(i + 1));
@@ -205,7 +206,7 @@ class Writer {
       for (int l = 0; l < s.lanes; ++l) {
         const DevicePlace at = lane_place(s, l);
         line("const float v{}_{} = lt_widen({}{{static_cast<unsigned short>(lt_half({}, {}))}});", s.value, l,
-             half_name(p_.locals[static_cast<size_t>(at.index)].type), packed(at), half(at));
+             element_name(p_.locals[static_cast<size_t>(at.index)].type), packed(at), half(at));
       }
       return;
     }

@@ -9,8 +9,13 @@ inline const char* name_of(char kind) {
   return kind == 'i' ? "int" : kind == 'b' ? "bool" : kind == 'l' ? "lt_int" : "float";
 }
 inline const char* vector_of(char kind) { return kind == 'f' ? "lt_f" : kind == 'l' ? "lt_longs" : "lt_ints"; }
-inline const char* half_name(ir::DType type) {
-  return type == ir::DType::bf16 ? "lt_bf16" : type == ir::DType::f16 ? "lt_f16" : name_of(value_kind(type));
+// Of an element as it lies in shared memory, or in a part of a register.
+inline const char* element_name(ir::DType type) {
+  return type == ir::DType::bf16  ? "lt_bf16"
+         : type == ir::DType::f16 ? "lt_f16"
+         : type == ir::DType::i8  ? "signed char"
+         : type == ir::DType::u8  ? "unsigned char"
+                                  : name_of(value_kind(type));
 }
 inline const char* type_of(const DeviceParam& p) {
   switch (p.type) {

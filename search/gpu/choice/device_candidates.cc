@@ -71,13 +71,6 @@ Result<std::vector<Scheduled>> device_candidates(const GeneralKernel& general, c
     }
   }
   const std::string recipe = out[0].schedule.recipe;
-  if (recipe == "integers.1") {
-    LATHE_ASSIGN(const std::vector<ProductTile> tiles, tiles_of_integers(general, sizes, target));
-    for (const ProductTile& tile : tiles) {
-      if (out.size() < most) add(integer_schedule(general, tile));
-    }
-    return out;
-  }
   if (const auto tiles = grouped_tiles_of(general, sizes, target); tiles.ok()) {
     for (const TensorTile& tile : *tiles) {
       if (out.size() < most) add(grouped_tensor(general, tile));
@@ -99,7 +92,8 @@ Result<std::vector<Scheduled>> device_candidates(const GeneralKernel& general, c
       if (out.size() < most) add(decoded_schedule(general, tile));
     }
   }
-  if (recipe != "lines.1" && recipe != "groups.1" && recipe != "tensor.1" && recipe != "tiles.1") return out;
+  constexpr const char* kProducts[] = {"lines.1", "groups.1", "tensor.1", "tiles.1", "integers.1"};
+  if (std::find(std::begin(kProducts), std::end(kProducts), recipe) == std::end(kProducts)) return out;
   add(gemv_schedule(general, sizes, target));
   for (const int64_t vectors : kOthersAtOnce) {
     if (out.size() < most) add(gemv_schedule(general, sizes, target, vectors));
@@ -112,6 +106,10 @@ Result<std::vector<Scheduled>> device_candidates(const GeneralKernel& general, c
   if (const auto tiles = tensor_tiles_of(general, sizes, target); tiles.ok()) {
     for (const TensorTile& tile : *tiles) {
       if (out.size() < most) add(tensor_schedule(general, tile));
+    }
+  } else if (const auto integers = tiles_of_integers(general, sizes, target); integers.ok()) {
+    for (const ProductTile& tile : *integers) {
+      if (out.size() < most) add(integer_schedule(general, tile));
     }
   } else {
     LATHE_ASSIGN(const std::vector<ProductTile> plain, tiles_of_product(general, sizes, target));

@@ -12,7 +12,8 @@ using ir::DType;
 
 namespace {
 
-constexpr int64_t kHalves = 8, kFloats = 4;  // elements of 2 bytes in an access of 16; those that are computed
+constexpr int64_t kFloats = 4;    // elements that are computed, of an access
+constexpr int64_t kAccesses = 8;  // of a line of 128 bytes
 constexpr int64_t kSquare = 16, kColumns = 8, kLaneRows = 8, kLaneColumns = 2;
 
 }  // namespace
@@ -20,7 +21,7 @@ constexpr int64_t kSquare = 16, kColumns = 8, kLaneRows = 8, kLaneColumns = 2;
 void TensorMoves::knobs() {
   list_.knob("rows", t_.rows);
   list_.knob("columns", t_.columns);
-  list_.knob("depth", t_.depth);
+  list_.knob("depth", depth_);
   list_.knob("warp_rows", t_.warp_rows);
   list_.knob("warp_columns", t_.warp_columns);
   if (t_.stages > 1) list_.knob("stages", t_.stages);
@@ -72,12 +73,32 @@ void TensorMoves::stage(bool launched, bool whole) {
   }
   for (const std::string& made : p_.made) list_.move("inline_temporary {}", made);
   const ir::Expr& depth = p_.k->extent;
-  whole = whole || (ir::is_const_int(depth) && depth->ival % t_.depth == 0);
+  whole = whole || (ir::is_const_int(depth) && depth->ival % depth_ == 0);
+  if (bytes_ == 1) pad_lines();
   if (!whole) list_.move("fill_scope {}1", k_);
   for (const ProductOperand& s : p_.operands) {
     if (t_.stages == 1 && !has_parts(s)) list_.move("move_to_register {}_r {}0", s.buffer, k_);
     if (!launched) list_.move("move_to_stack {}_s {}0", s.buffer, k_);
   }
+}
+
+void TensorMoves::pad_lines() {
+  for (const ProductOperand& s : p_.operands) {
+    const char* reads = " reads=last";
+    for (const char* copy : {"_r", "_s"}) {
+      if (t_.stages > 1 && std::string_view(copy) == "_r") continue;
+      const std::string lines = s.buffer + copy + "_0";
+      if (!list_.is_constant(lines)) list_.move("pad_scope {}{}", lines, reads);
+      reads = "";
+    }
+  }
+}
+
+std::string TensorMoves::product() const {
+  if (bytes_ > 1) return type_of(kernel_, p_.operands[0].buffer) == DType::bf16 ? "mma_bf16" : "mma_f16";
+  DType rows{}, columns{};
+  for (const ProductOperand& s : p_.operands) (is_rows(s) ? rows : columns) = type_of(kernel_, s.buffer);
+  return fmt::format("mma_{}_{}", dtype_name(rows), dtype_name(columns));
 }
 
 bool TensorMoves::has_whole_columns() const {
@@ -94,7 +115,7 @@ void TensorMoves::pad(const std::string& part) {
 void TensorMoves::warps(const std::string& step) {
   const std::string m = m_ + "ik" + step, n = n_ + "ik" + step, k = k_ + "1" + step, r = r_ + "ik" + step,
                     c = c_ + "ik" + step;
-  list_.move("tile_scope {0} {1} tail=exact as {0}k,{0}t", k, kSquare);
+  list_.move("tile_scope {0} {1} tail=exact as {0}k,{0}t", k, 2 * in_access_);
   for (const auto& [of, lines, square] : {std::tuple{m, t_.swapped ? t_.warp_columns : t_.warp_rows, across(m_)},
                                           {n, t_.swapped ? t_.warp_rows : t_.warp_columns, across(n_)}}) {
     list_.move("tile_scope {0} {1} tail=exact as {0}w,{0}r", of, lines);
@@ -119,7 +140,7 @@ void TensorMoves::warps(const std::string& step) {
   list_.move("unroll_scope {}k", k);
   if (parts) list_.move("unroll_scope {}{}", parts_.second, step);
   for (const ProductOperand& s : p_.operands) squares(s, s.buffer + "_f" + step);
-  list_.move("tensorize {}t {}", k, type() == DType::bf16 ? "mma_bf16" : "mma_f16");
+  list_.move("tensorize {}t {}", k, product());
 }
 
 int64_t TensorMoves::across(const std::string& iter) const { return iter == r_ ? kSquare : kColumns; }
@@ -130,29 +151,29 @@ void TensorMoves::share() {
     // Eight lines lie in different banks.
     if (chunks(s) % 2 != 0) continue;
     if (!t_.swizzled) {
-      list_.move("repeat_padding {}_s {} {}", s.buffer, outer_dims(s) + 1, kHalves);
+      list_.move("repeat_padding {}_s {} {}", s.buffer, outer_dims(s) + 1, in_access_);
       continue;
     }
-    swizzle_lines(list_, s.buffer + "_s", outer_dims(s) + 1, chunks(s) * kHalves);
+    swizzle_lines(list_, s.buffer + "_s", outer_dims(s) + 1, chunks(s) * in_access_, bytes_);
   }
 }
 
 int64_t TensorMoves::chunks(const ProductOperand& s) const {
-  return (s.terms_last ? t_.depth : is_rows(s) ? t_.rows : t_.columns) / kHalves;
+  return (s.terms_last ? depth_ : is_rows(s) ? t_.rows : t_.columns) / in_access_;
 }
 
 // Threads share out the copy of an operand, in vectors of neighbours.
 void TensorMoves::copy(const ProductOperand& s, const std::string& name, const std::string& suffix) {
-  const int64_t across = is_rows(s) ? t_.rows : t_.columns, vector = is_made(s) ? kFloats : kHalves;
-  const int64_t inner = s.terms_last ? t_.depth : across, outer = across * t_.depth / inner;
+  const int64_t across = is_rows(s) ? t_.rows : t_.columns, vector = is_made(s) ? kFloats : in_access_;
+  const int64_t inner = s.terms_last ? depth_ : across, outer = across * depth_ / inner;
   const int64_t down = std::max<int64_t>(1, std::min(outer, t_.threads() / (inner / vector)));
   const std::string lines = name + "_0" + suffix, neighbours = name + "_1" + suffix;
   list_.move("tile_scope {0} {1} tail=mask as {0}c,{0}v", neighbours, vector);
   list_.move("tile_scope {0} {1} tail=mask as {0}r,{0}t", lines, down);
   // A quarter of a warp stores 128 bytes at a time: short lines so far from each other that their banks differ.
   const int64_t of_line = chunks(s);
-  if (!t_.swizzled && of_line % 2 == 0 && of_line < kHalves && down % kHalves == 0) {
-    list_.move("tile_scope {0}t {1} tail=mask as {0}o,{0}i", lines, kHalves);
+  if (!t_.swizzled && of_line % 2 == 0 && of_line < kAccesses && down % kAccesses == 0) {
+    list_.move("tile_scope {0}t {1} tail=mask as {0}o,{0}i", lines, kAccesses);
     list_.move("deal_scope {0}i {1} as {0}l,{0}h", lines, of_line);
     for (const char* of : {"o", "l", "h"}) list_.move("parallelize_block {}{}", lines, of);
   } else {
@@ -173,8 +194,8 @@ void TensorMoves::squares(const ProductOperand& s, const std::string& name) {
   if (!s.terms_last) list_.move("swap_scopes {} {}q", first, lines);
   if (outer > 0) list_.move("unroll_scope {}_0", name);
   list_.move("unroll_scope {}q", lines);
-  list_.move("tensorize {} ldmatrix{}{}", s.terms_last ? lines + "i" : first, half ? "_x2" : "",
-             s.terms_last ? "" : "_trans");
+  list_.move("tensorize {} ldmatrix{}{}{}", s.terms_last ? lines + "i" : first, bytes_ == 1 ? "_bytes" : "",
+             half ? "_x2" : "", s.terms_last ? "" : "_trans");
 }
 
 // for mi: for ni  ->  for warps of rows: for warps of columns: for squares and lanes

@@ -10,6 +10,9 @@
 // With stages the copies of later steps are on their way meanwhile (the move `pipeline`), and go to shared memory
 // without registers. What is staged of the last step is 0 behind the last term (fill_scope). A swapped tile has columns
 // of the result as rows of the instruction, which are 16 at least, and rows of the result as its columns, which are 8.
+//
+// Of bytes, whose sums are i32, a tile of depth D has 2 * D terms. Lines beyond an edge are those of the last one:
+// integers that nothing wrote have no value.
 #pragma once
 #include <string>
 #include <utility>
@@ -36,8 +39,12 @@ class TensorMoves {
         n_(p_.n->iter),
         k_(p_.k->iter),
         r_(tile.swapped ? n_ : m_),
-        c_(tile.swapped ? m_ : n_) {}
+        c_(tile.swapped ? m_ : n_),
+        bytes_(dtype_bytes(type_of(kernel, product.operands[0].buffer))),
+        in_access_(16 / bytes_),
+        depth_(tile.depth * 2 / bytes_) {}
 
+  int64_t depth() const { return depth_; }
   // Of the result.
   int64_t result_rows() const { return t_.swapped ? t_.columns : t_.rows; }
   int64_t result_columns() const { return t_.swapped ? t_.rows : t_.columns; }
@@ -54,10 +61,12 @@ class TensorMoves {
   bool has_parts(const ProductOperand& s) const { return s.buffer == parts_.first; }
   // Dimensions before those of lines and terms.
   int outer_dims(const ProductOperand& s) const { return has_parts(s) && !parts_.second.empty() ? 1 : 0; }
-  ir::DType type() const {
-    const ir::Buffer* b = kernel_.find_buffer(p_.operands[0].buffer);
+  static ir::DType type_of(const ir::Kernel& kernel, const std::string& operand) {
+    const ir::Buffer* b = kernel.find_buffer(operand);
     return b == nullptr ? ir::DType::bf16 : b->type;  // what moves make is of bf16
   }
+  std::string product() const;  // the instruction
+  void pad_lines();
   bool is_made(const ProductOperand& s) const;
   bool has_whole_columns() const;
   void pad(const std::string& part);
@@ -80,7 +89,8 @@ class TensorMoves {
   const TensorTile& t_;
   const std::pair<std::string, std::string> parts_;
   const std::string m_, n_, k_;
-  const std::string r_, c_;  // of m_ and n_: the rows of the instruction, and its columns
+  const std::string r_, c_;                  // of m_ and n_: the rows of the instruction, and its columns
+  const int64_t bytes_, in_access_, depth_;  // of an element; elements of 16 bytes; terms of a step
 };
 
 }  // namespace lathe::search

@@ -76,14 +76,16 @@ class Filling {
   Result<std::string> find() {
     Stmt* sum = only_statement(site_.scope());
     const bool sums =
-        sum != nullptr && sum->op == AssignOp::add && sum->value->op == Op::k_mul && is_float(sum->value->type) &&
+        sum != nullptr && sum->op == AssignOp::add && sum->value->op == Op::k_mul &&
+        (is_float(sum->value->type) || sum->value->type == DType::i32) &&
         std::none_of(sum->index.begin(), sum->index.end(), [&](const Expr& e) { return uses(e, term()); });
     bool plain = sums;
     for (const Stmt* s = &site_.scope(); plain && s->kind == Stmt::Kind::scope; s = &s->body[0])
       plain = s == &site_.scope() || !uses(s->extent, term());
-    if (!plain) return invalid("expected `{}` to sum products of floats and to do nothing else", term());
+    if (!plain) return invalid("expected `{}` to sum products of floats or of i32 and to do nothing else", term());
     for (const Expr& factor : sum->value->args) {
-      const Expr& e = unwidened(factor);
+      const bool byte = factor->op == Op::k_cast && factor->type == DType::i32;
+      const Expr& e = byte ? factor->args[0] : unwidened(factor);
       const bool temporary = e->op == Op::k_load && !is_param(kernel_.find_buffer(e->name)->place);
       const std::optional<size_t> dim = temporary ? dimension_of(e->args, term()) : std::nullopt;
       if (!dim) return invalid("expected factors of `{}` that are elements of temporaries, its own each", term());

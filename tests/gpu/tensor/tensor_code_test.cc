@@ -118,7 +118,7 @@ TEST(TensorCode, CodeThatLacksTilesIsRefused) {
   of_warps.matrix_loads = 8;
   EXPECT_EQ(missed_tiles(warps, of_warps), "8 of 9 LDSM");
   of_warps.mma = 11;
-  EXPECT_EQ(missed_tiles(warps, of_warps), "11 of 12 HMMA");
+  EXPECT_EQ(missed_tiles(warps, of_warps), "11 of 12 HMMA or IMMA");
   of_groups.box_copies = 2;
   EXPECT_EQ(missed_tiles(groups, of_groups), "2 of 4 UTMALDG");
   EXPECT_EQ(missed_tiles(groups, {}), "");
@@ -153,7 +153,7 @@ TEST(TensorCode, EveryRuleRefuses) {
       {"warp: ldmatrix changes the type of s2", [&](DeviceProgram& p) { p.locals[4].type = ir::DType::f16; }},
       {"warp: mma_bf16 has two results in r0[2*i44_w]",
        [&](DeviceProgram& p) { warp(p, kProduct16).places[1] = warp(p, kProduct16).places[0]; }},
-      {"bits: r6[8*i37_w + 1] may be half of a register",
+      {"bits: r6[8*i37_w + 1] may be a part of a register",
        [&](DeviceProgram& p) {
          auto& at = warp(p, kLoadB).places[0];
          at.offset = ir::simplify(at.offset + ir::Expr(1));
