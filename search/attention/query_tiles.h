@@ -8,7 +8,7 @@
 //
 // A block takes the keys that any of its queries sees. Scores of a block wait on the stack. Where the caller allows
 // bf16_dots, products of bf16 are two a step: of q and panels of k that hold pairs along the depth, and of weights that
-// are rounded to bf16 and panels of v that hold pairs of keys.
+// are rounded to bf16 and panels of v that hold pairs of keys; or a step is a whole tile (query_tiles_whole.cc).
 #pragma once
 #include "search/attention/parts.h"
 #include "search/sketches/sketch.h"

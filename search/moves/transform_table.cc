@@ -27,6 +27,7 @@ std::vector<Transform> moves_of_order_data_and_sums() {
       {.name = "widen_scope",
        .args = "scope outer [multiple=size] [ends=size] as begin,end",
        .picture = "for i < N: for j < E(i): t[i, j] = e  ->  for i < N: for j < E(N - 1): t[i, j] = e\n"
+                  "  (with ends=T: for j < T*ceildiv(E(N - 1), T))\n"
                   "for i < N: for j < E(i): o += t * v  ->  for i < N: for z < E(N - 1) - E(i): t[i, E(i) + z] = 0;\n"
                   "  for j < E(N - 1): o += t[i, j] * v   (with multiple=T: for j < T*ceildiv(E(N - 1), T))",
        .numeric = kReassociate,

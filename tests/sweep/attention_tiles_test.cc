@@ -1,5 +1,7 @@
 // Attention of bf16 in tiles of the CPU's own (tile_bf16): which sizes get them by default, and right results there, on
 // level amx.
+#include <gmock/gmock.h>
+
 #include <algorithm>
 
 #include "ops/lower.h"
@@ -113,6 +115,30 @@ TEST(AttentionTiles, LeaveTheRestAsItIs) {
                                        {33, 33},
                                        {4, 32}};
   for (const Prefill& c : others) EXPECT_FALSE(in_tiles(schedule(c, t, kDefaultAllowed | ir::kBf16Dots))) << text(c);
+}
+
+TEST(AttentionTiles, ABlockIsOneTile) {
+  const ir::Target t = test::find_machine("xeon")->target;
+  search::Problem p;
+  p.kernel = ops::lower(graph_of({70, 70, 64, 48, 4, 2, true}))->kernels.at(0).kernel;
+  p.allowed = kDefaultAllowed | ir::kBf16Dots;
+  const search::Knobs standard = search::kQueryTilesRecipe.defaults(p, t);
+  EXPECT_EQ(search::knob_of(standard, "dp"), 2);
+  EXPECT_EQ(search::knob_of(standard, "mb"), 24) << "three blocks of nearly as many";
+  EXPECT_EQ(search::knob_of(standard, "vr"), 16);
+  const auto refused = [&](const search::Knobs& others) {
+    search::Knobs knobs = standard;
+    for (const auto& [name, value] : others) knobs[name] = value;
+    return search::kQueryTilesRecipe.accepts(knobs, p, t).to_string();
+  };
+  EXPECT_THAT(refused({{"mr", 8}}), testing::HasSubstr("dp 2: a block is one tile"));
+  EXPECT_THAT(refused({{"qc", 1}}), testing::HasSubstr("dp 2: a block is one tile, of queries in place"));
+  EXPECT_THAT(refused({{"mr", 16}, {"mb", 48}}), testing::HasSubstr("dp 2: a block is one tile"));
+  EXPECT_THAT(refused({{"mr", 48}, {"mb", 48}}), testing::HasSubstr("expected 1 to 32"));
+  EXPECT_THAT(refused({{"nr", 48}}), testing::HasSubstr("nr 48: no part of a tile of 32"));
+  EXPECT_THAT(refused({{"vr", 32}}), testing::HasSubstr("vr 32: no whole tiles"));
+  p.allowed = kDefaultAllowed;
+  EXPECT_THAT(refused({}), testing::HasSubstr("dp 2: no tiles here"));
 }
 
 TEST(AttentionTiles, AreRight) {
