@@ -25,8 +25,9 @@ std::vector<Transform> moves_of_order_data_and_sums() {
        .apply = apply_tile_scope,
        .propose = propose_tile_scope},
       {.name = "widen_scope",
-       .args = "scope outer [multiple=size] as begin,end",
+       .args = "scope outer [multiple=size] [ends=size] as begin,end",
        .picture = "for i < N: for j < E(i): t[i, j] = e  ->  for i < N: for j < E(N - 1): t[i, j] = e\n"
+                  "  (with ends=T: for j < T*ceildiv(E(N - 1), T))\n"
                   "for i < N: for j < E(i): o += t * v  ->  for i < N: for z < E(N - 1) - E(i): t[i, E(i) + z] = 0;\n"
                   "  for j < E(N - 1): o += t[i, j] * v   (with multiple=T: for j < T*ceildiv(E(N - 1), T))",
        .numeric = kReassociate,
@@ -48,8 +49,7 @@ std::vector<Transform> moves_of_order_data_and_sums() {
                          "further iterations may touch nothing outside of buffers",
                          "a copy needs at least one iteration"},
        .apply = apply_pad_scope,
-       .propose = propose_pad_scope,
-       .where = Where::gpu},
+       .propose = propose_pad_scope},
       {.name = "fill_scope",
        .args = "scope",
        .picture = "for i < E: t[i] = x; for j < E: u[j] = y; for k < E: c += t[k] * u[k]   (E at most T)\n"

@@ -44,8 +44,8 @@ bool same_cell(const Expr& a, const Expr& b, const Ranges& ranges) {
 // one that it reads, whose further cells are given values that change nothing, along with the scopes that read it next.
 class Widening {
  public:
-  Widening(Kernel& kernel, const ScopeSite& site, size_t over, int64_t multiple)
-      : kernel_(kernel), site_(site), over_(over), multiple_(multiple), extent_(site.scope().extent) {}
+  Widening(Kernel& kernel, const ScopeSite& site, size_t over, int64_t multiple, int64_t ends)
+      : kernel_(kernel), site_(site), over_(over), multiple_(multiple), ends_(ends), extent_(site.scope().extent) {}
 
   Status find_rows();
   bool reads() const { return reads_; }
@@ -73,6 +73,7 @@ class Widening {
   const ScopeSite& site_;
   const size_t over_;       // of site_.outer
   const int64_t multiple_;  // of which further iterations begin, and end where they read
+  const int64_t ends_;      // and of which they end where they write
   const Expr extent_;
   static constexpr int64_t kManySteps = 1024;
   bool reads_ = false;
@@ -105,6 +106,8 @@ Status Widening::find_rows() {
   const bool maximum = first.op == AssignOp::max || first.op == AssignOp::fmax;
   reads_ = first.kind == Stmt::Kind::assign && (first.op == AssignOp::add || maximum) &&
            std::none_of(first.index.begin(), first.index.end(), [&](const Expr& e) { return uses(e, iterator()); });
+  if (reads_ && ends_ > 1)
+    return invalid("expected `{}` to write temporaries: what it sums ends at `multiple`", iterator());
   if (reads_) {
     value_ = maximum ? -std::numeric_limits<double>::infinity() : 0;
     for_each_node(first.value, [&](const ExprNode& n) {
@@ -122,7 +125,8 @@ Status Widening::find_rows() {
   const Ranges inside = ranges_at(kernel_, site_.outer);
   const Expr end = choices_outside(simplify(begin_ + extent_, inside), inside);
   const std::optional<int64_t> first_rise = rise_of(begin_, over()), end_rise = rise_of(end, over());
-  const bool varies = uses(extent_, over()) || uses(begin_, over()), ends = reads_ && multiple_ > 1;
+  const int64_t step = reads_ ? multiple_ : ends_;  // of which they end
+  const bool varies = uses(extent_, over()) || uses(begin_, over()), ends = step > 1;
   if (!(varies || ends) || !first_rise || !end_rise)
     return invalid("expected iterations that begin and end later in later ones of `{}`: {}", over(),
                    print_extent(scope));
@@ -140,14 +144,16 @@ Status Widening::find_rows() {
   wide_begin_ = simplify(floordiv(at_first(begin_), Expr(multiple_)) * Expr(multiple_), ranges);
   if (multiple_ > 1) wide_begin_ = choices_outside(wide_begin_, ranges);
   Expr wide_end = choices_outside(simplify(at_last(end), ranges), ranges);
-  if (ends) wide_end = choices_outside(simplify(ceildiv(wide_end, Expr(multiple_)) * Expr(multiple_), ranges), ranges);
+  if (ends) wide_end = choices_outside(simplify(ceildiv(wide_end, Expr(step)) * Expr(step), ranges), ranges);
   wide_extent_ = simplify(wide_end - wide_begin_, ranges);
   if (!varies && equal(wide_extent_, extent_))
-    return invalid("expected iterations that end at no multiple of {} yet", multiple_);
-  // Its further cells are those of a last step.
-  Expr& cells = kernel_.find_buffer(rows_[0].first)->dims[rows_[0].second.dim];
-  if (ends && !surely_le(wide_end, cells, ranges))
-    cells = simplify(ceildiv(cells, Expr(multiple_)) * Expr(multiple_), Ranges(kernel_));
+    return invalid("expected iterations that end at no multiple of {} yet", step);
+  // Further cells are those of a last step.
+  for (const auto& [name, row] : rows_) {
+    Expr& cells = kernel_.find_buffer(name)->dims[row.dim];
+    if (ends && !surely_le(wide_end, cells, ranges))
+      cells = simplify(ceildiv(cells, Expr(step)) * Expr(step), Ranges(kernel_));
+  }
   return {};
 }
 
@@ -395,12 +401,17 @@ Status apply_widen_scope(TransformResult& result, const Move& move, const Transf
   Names names(k);
   LATHE_ASSIGN(const std::vector<std::string> created,
                created_names(names, move, {move.args[0] + "_b", move.args[0] + "_e"}));
-  int64_t multiple = 1;
-  if (const auto given = move.options.find("multiple"); given != move.options.end()) {
-    LATHE_ASSIGN(multiple, int_arg(given->second, "multiple", 1, int64_t{1} << 20));
+  int64_t sizes[] = {1, 1};
+  const char* const options[] = {"multiple", "ends"};
+  for (size_t i = 0; i < 2; ++i) {
+    if (const auto given = move.options.find(options[i]); given != move.options.end()) {
+      LATHE_ASSIGN(sizes[i], int_arg(given->second, options[i], 1, int64_t{1} << 20));
+    }
   }
-  Widening widening(k, site, static_cast<size_t>(over - site.outer.begin()), multiple);
+  Widening widening(k, site, static_cast<size_t>(over - site.outer.begin()), sizes[0], sizes[1]);
   LATHE_RETURN_IF_ERROR(widening.find_rows());
+  if (widening.reads() && sizes[1] > 1)
+    return invalid("expected `ends` of a scope that writes, sums end at `multiple`");
   std::string why = widening.reads() ? widening.changes_something() : widening.seen_elsewhere();
   LATHE_RETURN_IF_ERROR(legality.require(widening.reads() ? 1 : 0, why.empty(), why));
   why = widening.not_to_be_read();
@@ -418,7 +429,8 @@ std::vector<Move> propose_widen_scope(const Kernel& kernel) {
       if (s.kind != Stmt::Kind::scope) continue;
       for (const std::string& name : around) {
         if (uses(s.extent, name)) out.push_back({"widen_scope", {s.iter, name}, {}, {}});
-        if (!is_const_int(s.extent)) out.push_back({"widen_scope", {s.iter, name}, {{"multiple", "2"}}, {}});
+        if (is_const_int(s.extent)) continue;
+        for (const char* size : {"multiple", "ends"}) out.push_back({"widen_scope", {s.iter, name}, {{size, "2"}}, {}});
       }
       around.push_back(s.iter);
       self(self, s.body);
