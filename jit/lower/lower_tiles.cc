@@ -265,10 +265,13 @@ void Lowering::tile_product(const Stmt& s, int64_t parts, int lines) {
 }
 
 // The loads and products of one step; the environment says which.
-void Lowering::tile_step() {
+void Lowering::tile_step(const std::function<void(int at, int of)>& before) {
   const Tiles& t = *tiles_;
+  const int all = t.across() + t.down() * (1 + t.across());
+  int at = 0;
   const auto load = [&](int tile, const Expr* from, int64_t m, int64_t n, const Linear& step) {
-    if (const std::optional<Access> at = tile_at(t, from, m, n, 0)) e_.tile(LeafOp::k_tile_load, tile, *at, step);
+    before(at++, all);
+    if (const std::optional<Access> place = tile_at(t, from, m, n, 0)) e_.tile(LeafOp::k_tile_load, tile, *place, step);
   };
   for (int down = 0; down < t.down(); ++down) {
     load(kFirstTileOfA + down, t.a, down * kTileRows, 0, t.a_step);
@@ -277,6 +280,7 @@ void Lowering::tile_step() {
       for (int pair = across; down == 0 && across % 2 == 0 && pair < std::min(across + 2, t.across()); ++pair)
         load(kFirstTileOfB + pair % 2, t.b, 0, pair * kColumns, t.b_step);
       const auto factors = static_cast<uint32_t>((kFirstTileOfA + down) << 4 | (kFirstTileOfB + across % 2) << 8);
+      before(at++, all);
       e_.tile(t.dot, static_cast<uint32_t>(2 * down + across) | factors);
     }
   }

@@ -99,6 +99,33 @@ TEST(LowerTiles, zeros_before_a_sum_are_not_stored) {
   EXPECT_EQ(program(filled_text(8, 32, 8, "-0.0")).find("tile_zero"), std::string::npos);
 }
 
+// Lines of a stream stand between the operations of the four steps that they are for, all of them and each once.
+TEST(LowerTiles, prefetches_stand_between_operations) {
+  for (const auto& [rows, lines, most] : {std::tuple(32, 128, 4), std::tuple(32, 10, 1), std::tuple(16, 128, 7)}) {
+    std::string text = leaf_text(rows, 32);
+    const std::string loop = "@tensor(tile_bf16):\n";
+    text.insert(text.find(loop) + loop.size(), fmt::format("    prefetch p1 lines {} to l2\n", lines));
+    for (const int64_t steps : {0, 1, 4, 9}) expect_sums(rows, 32, {steps}, text, [](int64_t) { return 3; });
+    const auto program = lower_leaf(*ir::parse_kernel(text), amx());
+    ASSERT_TRUE(program.ok()) << program.status().to_string();
+    std::vector<int32_t> places;
+    int run = 0, longest = 0;
+    const auto look = [&](const auto& self, const Nodes& nodes) -> void {
+      for (const Node& n : nodes) {
+        const bool prefetch = n.kind == Node::Kind::inst && n.inst.op == LeafOp::k_prefetch_l2;
+        if (prefetch) places.push_back(n.inst.mem.disp);
+        run = prefetch ? run + 1 : 0;
+        longest = std::max(longest, run);
+        self(self, n.body);
+      }
+    };
+    look(look, program->body);
+    ASSERT_EQ(places.size(), static_cast<size_t>(lines)) << to_text(*program);
+    for (size_t i = 0; i < places.size(); ++i) EXPECT_EQ(places[i], static_cast<int32_t>(64 * i));
+    EXPECT_EQ(longest, most) << to_text(*program);
+  }
+}
+
 TEST(LowerTiles, every_row_count) {
   for (int64_t rows = 1; rows <= 32; ++rows) {
     for (const int64_t columns : {16, 32}) {
