@@ -1,5 +1,5 @@
-// Tensor scopes of tile_bf16 and tile_u8s8: sums of up to 32 x 32, or 16 x 64, wait in four tile registers while the
-// steps of K run.
+// Tensor scopes of tile_bf16, tile_u8s8 and tile_s8s8: sums of up to 32 x 32, or 16 x 64, wait in four tile registers
+// while the steps of K run.
 //
 //   for k < seglen @tensor(tile_bf16):                         c0 .. c3 = tiles of c
 //     for q < 16, j < 2, m < 32 @unroll: for n < 32 @vector:   steps: load a0, a1, b0, b1; four tile_dot_bf16
@@ -153,6 +153,7 @@ bool Lowering::fills(const Tiles& t, const Stmt& fill, const Access& sums) {
 
 void Lowering::tile_bf16(const Stmt& s) { tile_product(s, 2, kTileRows); }
 void Lowering::tile_u8s8(const Stmt& s) { tile_product(s, 4, kTileRows); }
+void Lowering::tile_s8s8(const Stmt& s) { tile_product(s, 4, kTileRows); }
 void Lowering::tile_u8s8_32(const Stmt& s) { tile_product(s, 4, kTileRows / 2); }
 
 // parts: elements of a lane; lines: rows of a tile of b.
@@ -188,8 +189,9 @@ void Lowering::tile_product(const Stmt& s, int64_t parts, int lines) {
   }
   if (t.a == nullptr || t.b == nullptr) return refuse("expected one factor along columns");
   if (parts == 4) {
-    if ((*t.a)->type == (*t.b)->type) return refuse("expected one signed factor");
-    t.dot = (*t.a)->type == ir::DType::u8 ? LeafOp::k_tile_dot_u8s8 : LeafOp::k_tile_dot_s8u8;
+    const bool a_signed = (*t.a)->type == ir::DType::i8, b_signed = (*t.b)->type == ir::DType::i8;
+    if (!a_signed && !b_signed) return refuse("expected a signed factor");
+    t.dot = !a_signed ? LeafOp::k_tile_dot_u8s8 : b_signed ? LeafOp::k_tile_dot_s8s8 : LeafOp::k_tile_dot_s8u8;
   }
   for (const Stmt* c : scopes) {
     if (!ir::is_const_int(c->extent)) return refuse("a side that is not constant");

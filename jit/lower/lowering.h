@@ -226,6 +226,7 @@ class Lowering {
   // lower_tiles.cc
   void tile_bf16(const ir::Stmt& s);
   void tile_u8s8(const ir::Stmt& s);
+  void tile_s8s8(const ir::Stmt& s);
   void tile_u8s8_32(const ir::Stmt& s);
   void tile_product(const ir::Stmt& s, int64_t parts, int lines);
   struct Tiles;
