@@ -177,4 +177,12 @@ std::optional<GroupedWeight> grouped_weight(const Expr& weight, const std::strin
   return linear ? byte_weight(std::move(*linear), k) : std::nullopt;
 }
 
+Expr signed_byte(const GroupedWeight& weight) {
+  const Expr& byte = weight.byte;
+  if (byte->op != Op::k_add || !is_const_int(byte->args[1], weight.zero)) return {};
+  const Expr& is = byte->args[0];
+  const bool lies = is->op == Op::k_cast && is->args[0]->op == Op::k_load && is->args[0]->type == DType::i8;
+  return lies ? is : Expr();
+}
+
 }  // namespace lathe::ir

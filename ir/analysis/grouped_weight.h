@@ -18,6 +18,9 @@ struct GroupedWeight {
 std::optional<GroupedWeight> grouped_weight(const Expr& weight, const std::string& k, int64_t depth, int64_t group,
                                             const std::string& group_name, Ranges ranges);
 
+// The weight's integer as a signed byte that lies in memory, of which `byte` is the unsigned one; null: it is none.
+Expr signed_byte(const GroupedWeight& weight);
+
 // What an i32 value may be, by the types that it is made of and its own operations.
 Interval range_of_i32(const Expr& e);
 

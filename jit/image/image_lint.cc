@@ -288,7 +288,7 @@ class Sweep {
   Status tiles(uint8_t opcode, int implied) {
     const bool known = opcode == 0x49   ? implied == 0 || implied == 3  // ldtilecfg, tilerelease; tilezero
                        : opcode == 0x4b ? implied == 2 || implied == 3  // tilestored, tileloadd
-                       : opcode == 0x5e ? implied == 1 || implied == 2  // tdpbusd, tdpbsud
+                       : opcode == 0x5e ? implied != 0                  // tdpbusd, tdpbsud, tdpbssd
                                         : implied == 2;                 // tdpbf16ps
     if (!known) return refuse("an instruction no leaf has");
     return needs(opcode == 0x5c   ? uint64_t{kCpu_amx_bf16}

@@ -406,6 +406,7 @@ Value* emit_tile_store(OpContext&, const Inst&) { return nullptr; }
 Value* emit_tile_dot_bf16(OpContext&, const Inst&) { return nullptr; }
 Value* emit_tile_dot_u8s8(OpContext&, const Inst&) { return nullptr; }
 Value* emit_tile_dot_s8u8(OpContext&, const Inst&) { return nullptr; }
+Value* emit_tile_dot_s8s8(OpContext&, const Inst&) { return nullptr; }
 
 using Emitter = Value* (*)(OpContext&, const Inst&);
 constexpr Emitter kEmitters[] = {

@@ -120,10 +120,20 @@ void Lowering::mma(const Stmt& s) {
   l->extent = *extent;
   l->by_pointer = true;
   Node main(memory_), rest(memory_);
+  // Before operation number `at` of `of` in step k: lines of the streams.
+  const auto fetch = [&](int k, int at, int of) {
+    for (const auto& [ptr, number, lines, cache] : streams) {
+      const int before_step = lines * k / kUnroll, of_step = lines * (k + 1) / kUnroll - before_step;
+      for (int line = of_step * at / of; line < of_step * (at + 1) / of; ++line)
+        e_.prefetch(ptr, 64 * (before_step + line), cache);
+    }
+  };
+  // A tile's loads are many lines themselves, and would wait for all of a step's: these go between its operations.
+  const bool spread = tiles_ != nullptr && !streams.empty();
   // Step 0 as instructions: the others are the same, further along A and B.
   std::pmr::vector<Inst> first(memory_);
   Emitter::Mark start{};
-  const auto step = [&](int k) {
+  const auto step = [&](int k, bool whole) {
     const bool moves = k == 0 || std::all_of(l->bumps.begin(), l->bumps.end(),
                                              [](const LoopContext::Bump& b) { return b.per_iteration.constant(); });
     if (!first.empty() && moves && e_.repeat(first, start, l->bumps, k)) return;
@@ -132,11 +142,17 @@ void Lowering::mma(const Stmt& s) {
     for (const Stmt& c : s.body) {
       if (c.kind == Stmt::Kind::prefetch && c.distance != 0) prefetch(c, s);  // of the step's own row
     }
-    tiles_ != nullptr ? tile_step() : body(s.body);
+    if (tiles_ != nullptr) {
+      tile_step([&](int at, int of) {
+        if (spread && whole) fetch(k, at, of);
+      });
+    } else {
+      body(s.body);
+    }
     env_.pop_back();
     const bool in_place = std::equal(cells_.begin(), cells_.end(), before.begin(), before.end(),
                                      [](const auto& a, const auto& b) { return a.second.reg == b.second.reg; });
-    if (k > 0 || !in_place || !first.empty()) return;
+    if (k > 0 || !in_place || !first.empty() || spread) return;
     first = e_.since(mark);
     start = mark;
   };
@@ -148,13 +164,9 @@ void Lowering::mma(const Stmt& s) {
     e_.push_frame(&node.body, first.size() + 16);
     e_.enter(l);
     for (int k = 0; k < count && e_.ok(); ++k) {
-      if (count == kUnroll) {
-        for (const auto& [ptr, number, lines, cache] : streams) {
-          for (int line = lines * k / kUnroll; line < lines * (k + 1) / kUnroll; ++line)
-            e_.prefetch(ptr, 64 * line, cache);
-        }
-      }
-      step(k);
+      const bool whole = count == kUnroll;
+      if (whole && !spread) fetch(k, 0, 1);
+      step(k, whole);
       if (k == 0) node.body.reserve(static_cast<size_t>(count) * (first.size() + 4));
     }
     if (count == kUnroll) {

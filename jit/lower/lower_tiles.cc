@@ -1,5 +1,5 @@
-// Tensor scopes of tile_bf16 and tile_u8s8: sums of up to 32 x 32, or 16 x 64, wait in four tile registers while the
-// steps of K run.
+// Tensor scopes of tile_bf16, tile_u8s8 and tile_s8s8: sums of up to 32 x 32, or 16 x 64, wait in four tile registers
+// while the steps of K run.
 //
 //   for k < seglen @tensor(tile_bf16):                         c0 .. c3 = tiles of c
 //     for q < 16, j < 2, m < 32 @unroll: for n < 32 @vector:   steps: load a0, a1, b0, b1; four tile_dot_bf16
@@ -153,6 +153,7 @@ bool Lowering::fills(const Tiles& t, const Stmt& fill, const Access& sums) {
 
 void Lowering::tile_bf16(const Stmt& s) { tile_product(s, 2, kTileRows); }
 void Lowering::tile_u8s8(const Stmt& s) { tile_product(s, 4, kTileRows); }
+void Lowering::tile_s8s8(const Stmt& s) { tile_product(s, 4, kTileRows); }
 void Lowering::tile_u8s8_32(const Stmt& s) { tile_product(s, 4, kTileRows / 2); }
 
 // parts: elements of a lane; lines: rows of a tile of b.
@@ -188,8 +189,9 @@ void Lowering::tile_product(const Stmt& s, int64_t parts, int lines) {
   }
   if (t.a == nullptr || t.b == nullptr) return refuse("expected one factor along columns");
   if (parts == 4) {
-    if ((*t.a)->type == (*t.b)->type) return refuse("expected one signed factor");
-    t.dot = (*t.a)->type == ir::DType::u8 ? LeafOp::k_tile_dot_u8s8 : LeafOp::k_tile_dot_s8u8;
+    const bool a_signed = (*t.a)->type == ir::DType::i8, b_signed = (*t.b)->type == ir::DType::i8;
+    if (!a_signed && !b_signed) return refuse("expected a signed factor");
+    t.dot = !a_signed ? LeafOp::k_tile_dot_u8s8 : b_signed ? LeafOp::k_tile_dot_s8s8 : LeafOp::k_tile_dot_s8u8;
   }
   for (const Stmt* c : scopes) {
     if (!ir::is_const_int(c->extent)) return refuse("a side that is not constant");
@@ -265,10 +267,13 @@ void Lowering::tile_product(const Stmt& s, int64_t parts, int lines) {
 }
 
 // The loads and products of one step; the environment says which.
-void Lowering::tile_step() {
+void Lowering::tile_step(const std::function<void(int at, int of)>& before) {
   const Tiles& t = *tiles_;
+  const int all = t.across() + t.down() * (1 + t.across());
+  int at = 0;
   const auto load = [&](int tile, const Expr* from, int64_t m, int64_t n, const Linear& step) {
-    if (const std::optional<Access> at = tile_at(t, from, m, n, 0)) e_.tile(LeafOp::k_tile_load, tile, *at, step);
+    before(at++, all);
+    if (const std::optional<Access> place = tile_at(t, from, m, n, 0)) e_.tile(LeafOp::k_tile_load, tile, *place, step);
   };
   for (int down = 0; down < t.down(); ++down) {
     load(kFirstTileOfA + down, t.a, down * kTileRows, 0, t.a_step);
@@ -277,6 +282,7 @@ void Lowering::tile_step() {
       for (int pair = across; down == 0 && across % 2 == 0 && pair < std::min(across + 2, t.across()); ++pair)
         load(kFirstTileOfB + pair % 2, t.b, 0, pair * kColumns, t.b_step);
       const auto factors = static_cast<uint32_t>((kFirstTileOfA + down) << 4 | (kFirstTileOfB + across % 2) << 8);
+      before(at++, all);
       e_.tile(t.dot, static_cast<uint32_t>(2 * down + across) | factors);
     }
   }

@@ -226,11 +226,13 @@ class Lowering {
   // lower_tiles.cc
   void tile_bf16(const ir::Stmt& s);
   void tile_u8s8(const ir::Stmt& s);
+  void tile_s8s8(const ir::Stmt& s);
   void tile_u8s8_32(const ir::Stmt& s);
   void tile_product(const ir::Stmt& s, int64_t parts, int lines);
   struct Tiles;
   std::optional<Access> tile_at(const Tiles& t, const ir::Expr* load, int64_t m, int64_t n, int64_t k);
-  void tile_step();
+  // before: what comes before operation number `at` of `of`.
+  void tile_step(const std::function<void(int at, int of)>& before);
   static bool fills_with_zeros(const ir::Stmt& s);
   bool starts_tiles(const ir::Stmt& fill, const ir::Stmt& next);
   bool fills(const Tiles& t, const ir::Stmt& fill, const Access& sums);

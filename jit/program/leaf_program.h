@@ -188,7 +188,8 @@ inline bool has_dot2(const LeafProgram& program) {
 
 inline constexpr uint64_t kTileFeatures = ir::kCpu_amx_tile | ir::kCpu_amx_bf16;
 inline bool multiplies_tiles(LeafOp op) {
-  return op == LeafOp::k_tile_dot_bf16 || op == LeafOp::k_tile_dot_u8s8 || op == LeafOp::k_tile_dot_s8u8;
+  return op == LeafOp::k_tile_dot_bf16 || op == LeafOp::k_tile_dot_u8s8 || op == LeafOp::k_tile_dot_s8u8 ||
+         op == LeafOp::k_tile_dot_s8s8;
 }
 inline bool has_tiles(const LeafProgram& program) { return program.tile_rows[0] != 0; }
 

@@ -24,7 +24,8 @@ void Emitter::tile(const Inst& inst) {
     use(bf16 ? kCpu_amx_bf16 : kCpu_amx_int8);
     if (bf16) return as_.tdpbf16ps(tmm(0), tmm(1), tmm(2));
     if (inst.op == LeafOp::k_tile_dot_u8s8) return as_.tdpbusd(tmm(0), tmm(1), tmm(2));
-    return as_.tdpbsud(tmm(0), tmm(1), tmm(2));
+    if (inst.op == LeafOp::k_tile_dot_s8u8) return as_.tdpbsud(tmm(0), tmm(1), tmm(2));
+    return as_.tdpbssd(tmm(0), tmm(1), tmm(2));
   }
   const Reg64 base = general(inst.mem.ptr, as_.rax);
   Reg64 step = as_.rdx;

@@ -14,7 +14,7 @@
 namespace lathe::runtime {
 
 // Bumped when the bytes that a back end emits for some leaf may change.
-inline constexpr int64_t kCodegenEpoch = 22;
+inline constexpr int64_t kCodegenEpoch = 23;
 
 using ir::SymbolRange;  // what a decision serves of one symbol
 

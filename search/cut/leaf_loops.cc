@@ -52,7 +52,10 @@ Expr LeafBuilder::step_bytes(const std::string& buffer, const Stmt& tensor, cons
       if (dtype_bytes(b.type) == 0) return;
       const std::vector<Expr> index = physical_index(b, n.args, ranges), strides = physical_strides(b);
       for (size_t d = 0; d < index.size(); ++d) {
-        if (uses(index[d], tensor.iter)) step = strides[d] * Expr(dtype_bytes(b.type));
+        if (!uses(index[d], tensor.iter)) continue;
+        const Expr next = substitute(index[d], {{tensor.iter, iter(tensor.iter) + Expr(1)}});
+        const Expr by = simplify(next - index[d], ranges);  // a step of tiles reads several
+        step = (uses(by, tensor.iter) ? Expr(1) : by) * strides[d] * Expr(dtype_bytes(b.type));
       }
     });
   });

@@ -17,7 +17,7 @@ constexpr int64_t kFarPart = 4;  // of L2: beyond it results and what is read li
 }  // namespace
 
 Status DotsSketch::write(Script& s, const Setting& k) const {
-  const char* sums = in_parts(k) ? " sums=scales" : "";
+  const char* sums = in_parts(k) ? " sums=scales" : reads_panels(k) ? " bytes=signed" : "";
   s.move("quantize_activations {} group={} scale={}{} as kg", p_.k->iter, g_.group, scale(k), sums);
   write_activation_rows(
       s, {.lanes = t_.lanes, .depth = k_, .scale = scale(k), .group = g_.group, .parallel = k.parallel != 0});
@@ -117,11 +117,15 @@ void DotsSketch::write_products(Script& s, const Setting& k) const {
   split("_quads", "_scale");
   piece = "_quads";
   inside(depth);
-  if (k.tiles != 0) {
+  if (k.tiles != 0 && !reads_panels(k)) {
     s.move("hold_bytes {} at={} as {}", depth, group, kHeld);
     s.move("move_to_stack {} {}", kHeld, group);
   }
-  cut_quads(s, k.tiles != 0 ? fmt::format("{}_0", kHeld) : depth);
+  if (reads_panels(k)) {
+    s.move("unroll_scope {}", group);
+  } else {
+    cut_quads(s, k.tiles != 0 ? fmt::format("{}_0", kHeld) : depth);
+  }
   for (const std::string& scope : digits) s.move("unroll_scope {}", scope);
   for (const QuantisedField& f : p_.fields) {
     int quads = -1;
@@ -142,7 +146,8 @@ void DotsSketch::write_products(Script& s, const Setting& k) const {
     vectorize_columns(s, fmt::format("n{}", piece), k.streams > 1 ? k.panel_columns : 0, t_.lanes, tail);
   }
   if (k.tiles != 0) {
-    write_tile(s, depth);
+    if (!reads_panels(k)) write_held(s);
+    write_tile(s, k, depth);
     s.move("move_to_stack {} {}", integers, group);
     s.move("move_to_stack {} m0", sums);
   } else {
@@ -151,11 +156,17 @@ void DotsSketch::write_products(Script& s, const Setting& k) const {
     if (in_parts(k)) s.move("move_to_register {} {}", sums_of_part, part);
     s.move("move_to_register {} {}", integers, group);
   }
+  if (reads_panels(k)) {
+    prefetch_panels(s, k);
+    if (k.parallel != 0) s.move("parallelize {}", outermost);
+    return;
+  }
   FieldPrefetch prefetch{
       .ahead = k.prefetch > 0 ? k.prefetch : far_ahead(t_), .start = k.start != 0, .group = g_.group};
   prefetch.weights = static_cast<double>(n_) * static_cast<double>(k_);
   prefetch.columns = columns;
   prefetch.together = together_;
+  prefetch.to_second = k.tiles != 0;
   prefetch.depth = k_;
   if (k.prefetch == -1) prefetch.tiles = (m_ + k.tile_rows - 1) / k.tile_rows;
   if (m_ > k.tile_rows && m_ * n_ * 4 > t_.l2_bytes / kFarPart) prefetch.rows = k.tile_rows;

@@ -136,10 +136,14 @@ class DotsSketch {
   void write_products(Script& s, const Setting& k) const;
   // dots_tiles.cc
   bool has_tiles() const;
+  bool holds_bytes() const;  // of a group, which tiles read
+  bool reads_panels(const Setting& k) const { return k.tiles != 0 && g_.whole_tiles(); }
   ir::Status accepts_tiles(const Setting& k) const;
   std::optional<Setting> standard_tiles() const;
   double tile_cycles(int64_t rows) const;
-  void write_tile(Script& s, const std::string& depth) const;
+  void write_held(Script& s) const;
+  void write_tile(Script& s, const Setting& k, const std::string& depth) const;
+  void prefetch_panels(Script& s, const Setting& k) const;
 
   const Problem& problem_;
   const ir::Target& t_;

@@ -21,8 +21,13 @@ constexpr int64_t kMostLines = 64;
 int64_t at_least_one(double n) { return std::max<int64_t>(static_cast<int64_t>(std::ceil(n)), 1); }
 bool along_depth(const Stmt& scope) { return scope.role == "k" || scope.role == "groups"; }
 
+void prefetch(Script& s, const std::string& what, bool to_second) {
+  to_second ? s.move("prefetch {} to=l2", what) : s.prefetch("{}", what);
+}
+
 // Lines of the next panel for each tile, in each iteration of the innermost loop around the read.
-void share_next(Script& s, const std::string& field, const std::vector<const Stmt*>& scopes, double panel_lines) {
+void share_next(Script& s, const std::string& field, const std::vector<const Stmt*>& scopes, double panel_lines,
+                bool to_second) {
   double iterations = 1, all = 1;
   std::string loop;
   for (const Stmt* scope : scopes) {
@@ -33,7 +38,7 @@ void share_next(Script& s, const std::string& field, const std::vector<const Stm
     iterations = all;
   }
   const int64_t lines = std::min(at_least_one(panel_lines / iterations), kMostLines);
-  if (!loop.empty()) s.prefetch("{} {} next=m0 lines={}", field, loop, lines);
+  if (!loop.empty()) prefetch(s, fmt::format("{} {} next=m0 lines={}", field, loop, lines), to_second);
 }
 
 // Operands that are read after the sums with an element for each result: lines of the next tile, in each iteration of
@@ -95,7 +100,7 @@ void prefetch_field(Script& s, const QuantisedField& f, const FieldBytes& bytes,
   if (largest && how.tiles > 0) {
     const double panel =
         lines_of(static_cast<double>(how.depth * how.columns), how.together ? bytes.total : bytes.of.at(f.name));
-    return share_next(s, f.name, scopes, panel / static_cast<double>(how.tiles));
+    return share_next(s, f.name, scopes, panel / static_cast<double>(how.tiles), how.to_second);
   }
   // Weights of an iteration of each scope around the read, from the inside.
   std::vector<double> weights(scopes.size(), 1);
@@ -127,8 +132,10 @@ void prefetch_field(Script& s, const QuantisedField& f, const FieldBytes& bytes,
   const double share =
       how.together ? 1.0 : std::min(1.0, kAheadOfSmall * bytes.of.at(f.name) / bytes.of.at(bytes.largest));
   const int64_t ahead = 64 * at_least_one(static_cast<double>(how.ahead) * (largest ? 1 : share) / 64);
-  if (largest && how.start && !around.empty()) s.prefetch("{} {} ahead={} lines=1", f.name, around, 2 * ahead);
-  s.prefetch("{} {} ahead={} lines={}", f.name, best, ahead, std::min(at_least_one(lines), kMostLines));
+  if (largest && how.start && !around.empty())
+    prefetch(s, fmt::format("{} {} ahead={} lines=1", f.name, around, 2 * ahead), how.to_second);
+  prefetch(s, fmt::format("{} {} ahead={} lines={}", f.name, best, ahead, std::min(at_least_one(lines), kMostLines)),
+           how.to_second);
 }
 
 }  // namespace lathe::search

@@ -141,6 +141,7 @@ Groups groups_of(const QuantisedParts& p, const Ranges& ranges) {
             if (!known_with(out, k, depth)) continue;
             out.parts_share = do_parts_share(out, k);
             count_unpacking(out, k);
+            out.signed_bytes = group == depth && signed_byte(out.weight);
             return out;
           }
         }

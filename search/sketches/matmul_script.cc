@@ -195,18 +195,22 @@ Status MatmulSketch::write(Script& s, const Setting& k) const {
                                                 : 1,
                 lines = 4 * depth_step * row / 64;  // of B per four steps
   const bool first = k.copy_panels == kCopyFirst;
+  // Lines on their way to L1 keep rows of A, which tiles load from L2, waiting.
+  const auto prefetch = [&](const std::string& what) {
+    k.dots == kTiles ? s.move("prefetch {} to=l2", what) : s.prefetch("{}", what);
+  };
   if (k.prefetch > 0 && in_place()) {
     s.prefetch("{} {} ahead={} lines={}", b, first ? kCopyScope : steps, k.prefetch, std::max<int64_t>(row / 64, 1));
   }
   for (int64_t stream = 0; k.prefetch > 0 && !in_place() && stream < k.streams; ++stream)
-    s.prefetch("{} {} ahead={} lines={}", b, steps, k.prefetch + stream * k_ * row, lines);
+    prefetch(fmt::format("{} {} ahead={} lines={}", b, steps, k.prefetch + stream * k_ * row, lines));
   if (k.prefetch == -1 && !packed()) {
     if (first) s.prefetch("{} {} next=k0 lines={}", b, kCopyScope, lines_of_block(k));
     s.prefetch("{} {} next=k0 lines={}", b, steps, lines_of_block(k));
   } else if (k.prefetch == -1) {
     const int64_t rows = row_block != 0 ? row_block : m_,
                   tiles = std::max<int64_t>(1, (rows + k.tile_rows - 1) / k.tile_rows);
-    s.prefetch("{} {} next={} lines={}", b, steps, depth != 0 ? "m0b" : "m0", (lines + tiles - 1) / tiles);
+    prefetch(fmt::format("{} {} next={} lines={}", b, steps, depth != 0 ? "m0b" : "m0", (lines + tiles - 1) / tiles));
   }
   if (k.depth_sums != 0) schedule_dots(s, p_, dots_, most_dot_rows(dots_, t_), 0, 0, t_);
   if (parts) s.move("parallelize {}", kPartScope);

@@ -96,7 +96,7 @@ Status MatmulSketch::accepts_tiles(const Setting& k) const {
 // where these come from L2 or from beyond. A panel comes from memory under all tiles that use it if it is the next one,
 // else under the first of them.
 MatmulCycles MatmulSketch::tile_cycles(const MatmulWork& w) const {
-  constexpr double kLoad = 0.5, kPairs = 16, kSumRow = 6, kBlockRow = 3, kEnter = 150, kOneStream = 0.95, kShown = 0.1;
+  constexpr double kLoad = 0.5, kPairs = 16, kSumRow = 6, kBlockRow = 3, kEnter = 150, kTwoStreams = 0.95, kShown = 0.1;
   constexpr double kNearLine = 1.2, kFarLine = 5, kUsable = 0.75;  // cycles of 64 bytes from L2, and from beyond
   const double across = 2 * w.panels, walks = w.n / (w.panels * kTileColumns);
   const double depth = w.kc > 0 ? w.kc : w.k, blocks = std::ceil(w.k / depth), rows_of_block = w.mc > 0 ? w.mc : w.m;
@@ -120,7 +120,7 @@ MatmulCycles MatmulSketch::tile_cycles(const MatmulWork& w) const {
   out.compute += walks * row_blocks * blocks * calls * kEnter;
   if (!w.cold && b_bytes > l2) out.compute += row_blocks * b_bytes / 64 * kFarLine;
   out.memory =
-      w.cold ? w.n * w.k * static_cast<double>(b_bytes_) / t_.memory_rate / (w.panels > 1 ? 1 : kOneStream) : 0;
+      w.cold ? w.n * w.k * static_cast<double>(b_bytes_) / t_.memory_rate / (w.panels > 1 ? kTwoStreams : 1) : 0;
   const double under = w.prefetch == -1 ? out.compute : w.prefetch == 0 ? 0 : tile(w.mr);
   out.total = std::max(under, out.memory) + 0.1 * std::min(under, out.memory) + out.compute - under;
   return out;

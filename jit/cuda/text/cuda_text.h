@@ -9,7 +9,7 @@
 namespace lathe::jit {
 
 // Bumped when the text of some program may change: part of the identity of what is stored.
-inline constexpr int kCudaTextEpoch = 16;
+inline constexpr int kCudaTextEpoch = 17;
 inline constexpr char kPreludeName[] = "lathe_prelude.h";
 
 // `kernel`: the name of its entry, which takes one struct: an address of 8 bytes for each parameter, then 8 bytes for

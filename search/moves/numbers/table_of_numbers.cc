@@ -8,7 +8,7 @@ using ir::kBf16Dots, ir::kContract, ir::kExact, ir::kQuantisedActivations, ir::k
 std::vector<Transform> moves_of_numbers() {
   return {
       {.name = "quantize_activations",
-       .args = "scope group=size scale=size [sums=groups|scales] as groups",
+       .args = "scope group=size scale=size [sums=groups|scales] [bytes=signed] as groups",
        .picture = "for k < K: c += x[k] * A(k // G) * f32(I(k))  ->  for kl < K: p = max(p, |x[kl]|); ...;\n"
                   "  for kq < K: q[kq] = i8(x[kq] * 127 / p); for kg < K // G: s = 0; for k < G: s += q * I; "
                   "c += f32(s) * A(kg) * p / 127",

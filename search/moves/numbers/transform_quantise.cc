@@ -20,6 +20,8 @@
 //     u = 0;  for g < S // G: s = ..;  u += f32(s) * A(..);  u += B(..) * b[..]
 //     c += u * p[h]
 //
+// With bytes=signed U(k) - Z is a signed byte as it lies, S(k): s = 0; for k < G: s += q[..] * S(..).
+//
 // Rows are those of the scopes around that x depends on. Where integers say how many these are, all rows of the input
 // are made bytes.
 #include <algorithm>
@@ -156,13 +158,17 @@ Status apply_quantize_activations(TransformResult& result, const Move& move, con
   Names names(kernel);
   LATHE_ASSIGN(const std::vector<std::string> created, created_names(names, move, {k + "g"}));
   const std::string& g = created[0];
-  const std::optional<GroupedWeight> w =
-      grouped_weight(found.weight, k, depth, group, g, ranges_at(kernel, site.outer));
+  std::optional<GroupedWeight> w = grouped_weight(found.weight, k, depth, group, g, ranges_at(kernel, site.outer));
   if (!w)
     return invalid(
         "expected the other factor to be linear in one integer of at most eight bits, all else the same within a group "
         "of {}",
         group);
+  if (move.options.contains("bytes")) {
+    w->byte = signed_byte(*w);
+    w->zero = 0;
+    if (!w->byte) return invalid("bytes=signed: expected the integers of the other factor to be signed bytes");
+  }
 
   // Buffers.
   std::vector<Expr> row_dims, row_index = found.index;

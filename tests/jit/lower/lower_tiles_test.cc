@@ -99,6 +99,33 @@ TEST(LowerTiles, zeros_before_a_sum_are_not_stored) {
   EXPECT_EQ(program(filled_text(8, 32, 8, "-0.0")).find("tile_zero"), std::string::npos);
 }
 
+// Lines of a stream stand between the operations of the four steps that they are for, all of them and each once.
+TEST(LowerTiles, prefetches_stand_between_operations) {
+  for (const auto& [rows, lines, most] : {std::tuple(32, 128, 4), std::tuple(32, 10, 1), std::tuple(16, 128, 7)}) {
+    std::string text = leaf_text(rows, 32);
+    const std::string loop = "@tensor(tile_bf16):\n";
+    text.insert(text.find(loop) + loop.size(), fmt::format("    prefetch p1 lines {} to l2\n", lines));
+    for (const int64_t steps : {0, 1, 4, 9}) expect_sums(rows, 32, {steps}, text, [](int64_t) { return 3; });
+    const auto program = lower_leaf(*ir::parse_kernel(text), amx());
+    ASSERT_TRUE(program.ok()) << program.status().to_string();
+    std::vector<int32_t> places;
+    int run = 0, longest = 0;
+    const auto look = [&](const auto& self, const Nodes& nodes) -> void {
+      for (const Node& n : nodes) {
+        const bool prefetch = n.kind == Node::Kind::inst && n.inst.op == LeafOp::k_prefetch_l2;
+        if (prefetch) places.push_back(n.inst.mem.disp);
+        run = prefetch ? run + 1 : 0;
+        longest = std::max(longest, run);
+        self(self, n.body);
+      }
+    };
+    look(look, program->body);
+    ASSERT_EQ(places.size(), static_cast<size_t>(lines)) << to_text(*program);
+    for (size_t i = 0; i < places.size(); ++i) EXPECT_EQ(places[i], static_cast<int32_t>(64 * i));
+    EXPECT_EQ(longest, most) << to_text(*program);
+  }
+}
+
 TEST(LowerTiles, every_row_count) {
   for (int64_t rows = 1; rows <= 32; ++rows) {
     for (const int64_t columns : {16, 32}) {
@@ -113,7 +140,7 @@ TEST(LowerTiles, every_row_count) {
   }
 }
 
-// p0 as [m, k], p1 as [k / 4, n, k % 4], one of them signed.
+// p0 as [m, k], p1 as [k / 4, n, k % 4], one of them signed, or both.
 std::string bytes_text(int64_t rows, int64_t columns, int64_t terms, const char* a, const char* b) {
   return fmt::format(
       "kernel leaf(p0: {4}[_, _] in strides [?, 1], p1: {5}[_, _, _] in strides [{1}, 4, 1], "
@@ -121,17 +148,21 @@ std::string bytes_text(int64_t rows, int64_t columns, int64_t terms, const char*
       "  for i0 < seglen @tensor({8}):\n    for i1 < {7} @unroll:\n      for i2 < 4 @unroll:\n"
       "        for i3 < {0} @unroll:\n          for i4 < {3} @unroll:\n            for i5 < 16 @vector:\n"
       "              p2[i3, i5 + 16*i4] += i32(p0[i3, {6}*i0 + 4*i1 + i2]) * i32(p1[{7}*i0 + i1, i5 + 16*i4, i2])\n",
-      rows, 4 * columns, columns, columns / 16, a, b, terms, terms / 4, terms == 64 ? "tile_u8s8" : "tile_u8s8_32");
+      rows, 4 * columns, columns, columns / 16, a, b, terms, terms / 4,
+      std::string_view(a) == std::string_view(b) ? "tile_s8s8"
+      : terms == 64                              ? "tile_u8s8"
+                                                 : "tile_u8s8_32");
 }
 
-void expect_sums_of_bytes(int64_t rows, int64_t columns, int64_t steps, bool a_signed, int64_t terms = 64) {
+void expect_sums_of_bytes(int64_t rows, int64_t columns, int64_t steps, bool a_signed, bool b_signed,
+                          int64_t terms = 64) {
   const int64_t depth = terms * steps, stride = depth + 12;
   std::mt19937 random(7);
   std::vector<uint8_t> a(static_cast<size_t>(rows * stride)), b(static_cast<size_t>(depth * columns));
   for (std::vector<uint8_t>* v : {&a, &b}) {
     for (uint8_t& x : *v) x = static_cast<uint8_t>(random());
   }
-  const std::string text = bytes_text(rows, columns, terms, a_signed ? "i8" : "u8", a_signed ? "u8" : "i8");
+  const std::string text = bytes_text(rows, columns, terms, a_signed ? "i8" : "u8", b_signed ? "i8" : "u8");
   const auto kernel = ir::parse_kernel(text);
   ASSERT_TRUE(kernel.ok()) << kernel.status().to_string() << text;
   const auto p = lower_leaf(*kernel, amx());
@@ -153,7 +184,7 @@ void expect_sums_of_bytes(int64_t rows, int64_t columns, int64_t steps, bool a_s
       for (int64_t k = 0; k < depth; ++k) {
         const uint8_t x = a[static_cast<size_t>(m * stride + k)],
                       y = b[static_cast<size_t>((k / 4 * columns + n) * 4 + k % 4)];
-        want += a_signed ? static_cast<int8_t>(x) * int{y} : int{x} * static_cast<int8_t>(y);
+        want += (a_signed ? int{static_cast<int8_t>(x)} : int{x}) * (b_signed ? int{static_cast<int8_t>(y)} : int{y});
       }
       ASSERT_EQ(out[static_cast<size_t>(m * columns + n)], want) << m << ", " << n << "\n" << to_text(*p);
     }
@@ -162,14 +193,14 @@ void expect_sums_of_bytes(int64_t rows, int64_t columns, int64_t steps, bool a_s
 }
 
 TEST(LowerTiles, every_row_count_of_bytes) {
-  for (const bool a_signed : {false, true}) {
+  for (const auto& [a_signed, b_signed] : {std::pair(false, true), std::pair(true, false), std::pair(true, true)}) {
     for (int64_t rows = 1; rows <= 32; ++rows) {
-      for (const int64_t columns : {16, 32}) expect_sums_of_bytes(rows, columns, 3, a_signed);
-      expect_sums_of_bytes(rows, 32, 3, a_signed, 32);
+      for (const int64_t columns : {16, 32}) expect_sums_of_bytes(rows, columns, 3, a_signed, b_signed);
+      if (!a_signed || !b_signed) expect_sums_of_bytes(rows, 32, 3, a_signed, b_signed, 32);
       if (HasFatalFailure()) return;
     }
-    for (const int64_t columns : {48, 64}) expect_sums_of_bytes(13, columns, 2, a_signed);
-    for (const int64_t steps : {0, 1, 2, 5}) expect_sums_of_bytes(32, 32, steps, a_signed);
+    for (const int64_t columns : {48, 64}) expect_sums_of_bytes(13, columns, 2, a_signed, b_signed);
+    for (const int64_t steps : {0, 1, 2, 5}) expect_sums_of_bytes(32, 32, steps, a_signed, b_signed);
   }
 }
 

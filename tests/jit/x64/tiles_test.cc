@@ -91,7 +91,7 @@ TEST(Tiles, equal_the_portable_executor) {
 // Every byte of both factors, up to the ends of their ranges.
 TEST(Tiles, of_bytes_equal_the_portable_executor) {
   std::mt19937 random(4);
-  for (const LeafOp dot : {LeafOp::k_tile_dot_u8s8, LeafOp::k_tile_dot_s8u8}) {
+  for (const LeafOp dot : {LeafOp::k_tile_dot_u8s8, LeafOp::k_tile_dot_s8u8, LeafOp::k_tile_dot_s8s8}) {
     for (int rows = 1; rows <= kTileRows; ++rows) {
       std::vector<std::vector<uint32_t>> in = {std::vector<uint32_t>(24 * 16), std::vector<uint32_t>(32 * 16),
                                                std::vector<uint32_t>(16 * 16)};
@@ -115,8 +115,8 @@ TEST(Tiles, of_bytes_equal_the_portable_executor) {
           uint32_t sum = in[2][static_cast<size_t>(16 * m + n)];
           for (int k = 0; k < 64; ++k) {
             sum += static_cast<uint32_t>(
-                byte(in[0][static_cast<size_t>(24 * m + k / 4)], k % 4, dot == LeafOp::k_tile_dot_s8u8) *
-                byte(in[1][static_cast<size_t>(32 * (k / 4) + n)], k % 4, dot == LeafOp::k_tile_dot_u8s8));
+                byte(in[0][static_cast<size_t>(24 * m + k / 4)], k % 4, dot != LeafOp::k_tile_dot_u8s8) *
+                byte(in[1][static_cast<size_t>(32 * (k / 4) + n)], k % 4, dot != LeafOp::k_tile_dot_s8u8));
           }
           ASSERT_EQ(want[static_cast<size_t>(16 * m + n)], sum) << rows << " rows: " << m << ", " << n;
         }

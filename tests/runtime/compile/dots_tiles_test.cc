@@ -28,8 +28,9 @@ ops::DimDesc rows_of(int64_t m) { return m > 0 ? ops::fixed_dim(m) : ops::symbol
 
 // m = 0: rows vary.
 search::Problem product(const Form& f, int64_t m, int64_t n, int64_t k) {
-  const int64_t groups = k / f.group;
-  const bool nbits = std::string(f.format) == "nbits_4", awq = std::string(f.format) == "awq";
+  const int64_t groups = f.group > 0 ? k / f.group : 1;
+  const bool nbits = std::string(f.format) == "nbits_4", awq = std::string(f.format) == "awq",
+             channel = std::string(f.format) == "int8_channel";
   ops::Graph g;
   const auto constant = [&](const char* name, DType type, const std::vector<int64_t>& sizes) {
     std::vector<ops::DimDesc> dims;
@@ -39,6 +40,9 @@ search::Problem product(const Form& f, int64_t m, int64_t n, int64_t k) {
   std::vector<int> in = {add_tensor(g, "a", {rows_of(m), ops::fixed_dim(k)})};
   if (f.block_bytes > 0) {
     in.push_back(constant("w", DType::u8, {n, groups * f.block_bytes}));
+  } else if (channel) {
+    in.push_back(constant("w", DType::i8, {n, k}));
+    in.push_back(constant("s", f.scales, {n}));
   } else if (nbits) {
     in.push_back(constant("w", DType::u8, {n, groups, f.group / 2}));
     in.push_back(constant("s", f.scales, {n, groups}));
@@ -49,7 +53,7 @@ search::Problem product(const Form& f, int64_t m, int64_t n, int64_t k) {
     in.push_back(constant("z", DType::i32, {groups, n / 8}));
   }
   const std::string format = std::string(f.format) + (nbits && f.zeros ? "_zeros" : "");
-  g.outputs = {f.block_bytes > 0
+  g.outputs = {f.block_bytes > 0 || channel
                    ? add_node(g, "quantized_matmul", in, "y", {{"format", format}})
                    : add_node(g, "quantized_matmul", in, "y", {{"format", format}, {"group", int64_t{f.group}}})};
   search::Problem p;
@@ -78,7 +82,8 @@ void expect_right(const search::Problem& p, const std::vector<SymbolValues>& sha
   knobs["parallel"] = threads > 1 ? 1 : 0;
   knobs["sc"] = 32;
   knobs["st"] = 1;
-  if (knobs["pf"] == -1) knobs["pf"] = 0;
+  if (knobs["pf"] == -1 && search::extent_at(search::scopes_with_role(p.kernel, "m")[0]->extent, p) <= rows)
+    knobs["pf"] = 0;
   const auto schedule = search::kDotsRecipe.build(knobs, p, t);
   ASSERT_TRUE(schedule.ok()) << ir::print(p.kernel) << schedule.status().to_string();
   const auto stage = build_stage(p.kernel, *schedule, t, leaves, {.llvm = false, .portable = !test::generates(t)});
@@ -143,6 +148,49 @@ TEST(DotsTiles, rows_that_vary_and_threads) {
     expect_right(p, shapes, 32, 2);
     if (HasFatalFailure()) return;
   }
+}
+
+// Signed bytes with one scale a column: tiles read them where they lie, prefetched in every way.
+TEST(DotsTiles, signed_bytes_as_they_lie) {
+  for (const DType scales : {DType::f32, DType::f16}) {
+    const Form f = {"int8_channel", 0, scales};
+    for (const int64_t m : {2, 3, 8, 16, 17, 31, 33, 65}) {
+      search::Problem p = product(f, m, m % 2 == 0 ? 32 : 96, m % 3 == 0 ? 128 : 1024);
+      SCOPED_TRACE(m);
+      for (const bool cold : {false, true}) {
+        p.cold = cold;
+        expect_right(p, {{}}, std::min<int64_t>(m, 32));
+      }
+      if (HasFatalFailure()) return;
+    }
+  }
+  std::vector<SymbolValues> shapes;
+  for (const int64_t m : {1, 15, 17, 32, 33}) shapes.push_back({{"M", m}});
+  search::Problem p = product({"int8_channel", 0, DType::f32}, 0, 64, 192);
+  expect_right(p, shapes, 16);
+  p.threads = 2;
+  expect_right(p, shapes, 32, 2);
+}
+
+TEST(DotsTiles, where_signed_bytes_are_read_as_they_lie) {
+  const ir::Target t = amx();
+  const auto of = [&](int64_t m, int64_t n, int64_t k, bool waits = false) {
+    search::Problem p = product({"int8_channel", 0, DType::f32}, m, n, k);
+    p.cold = true;
+    p.unhurried = !waits;
+    return search::kDotsRecipe.defaults(p, t);
+  };
+  for (const int64_t m : {4, 8, 32}) EXPECT_EQ(of(m, 4096, 4096).at("ti"), 1) << m;
+  for (const int64_t m : {1, 2, 3}) EXPECT_EQ(of(m, 4096, 4096).at("ti"), 0) << m << ": these keep up with memory";
+  EXPECT_EQ(of(0, 4096, 4096).at("ti"), 1);
+  EXPECT_EQ(of(0, 4096, 4096, true).at("ti"), 0) << "a first call waits for code of every number of rows";
+  EXPECT_EQ(of(40, 4096, 4096).at("pf"), -1) << "the second tile has its panel from L2";
+  EXPECT_FALSE(of(8, 4096, 4064).contains("ti") && of(8, 4096, 4064).at("ti") == 1) << "no whole tiles";
+  EXPECT_FALSE(of(8, 4104, 4096).contains("ti") && of(8, 4104, 4096).at("ti") == 1) << "no whole panels";
+  search::Problem p = product({"int8_channel", 0, DType::f32}, 8, 4096, 4096);
+  const auto schedule = search::kDotsRecipe.build(search::kDotsRecipe.defaults(p, t), p, t);
+  ASSERT_TRUE(schedule.ok()) << schedule.status().to_string();
+  EXPECT_NE(search::to_text(*schedule).find("tile_s8s8"), std::string::npos);
 }
 
 TEST(DotsTiles, where_they_are_offered) {

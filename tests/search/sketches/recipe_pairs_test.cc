@@ -179,6 +179,42 @@ TEST(WholeTiles, are_the_default_of_groups_where_nobody_waits) {
   EXPECT_EQ(knob_of(kMatmulRecipe.defaults(p, t), "dp"), 2);
 }
 
+// A call's stream keeps pace with its steps, however many rows of B each reads.
+TEST(WholeTiles, are_prefetched_as_fast_as_they_are_read) {
+  const ir::Target t = test::find_machine("xeon")->target;
+  for (const auto& [dots, to] : {std::pair(1, "lines=8\n"), std::pair(2, "lines=128 to=l2\n")}) {
+    const std::optional<Made> made =
+        expect_values_kept(product(8, 64, 32), {{"mr", 8}, {"nr", 32}, {"dp", dots}, {"pf", 4096}}, t);
+    ASSERT_TRUE(made);
+    EXPECT_THAT(to_text(made->schedule), HasSubstr(to));
+    const ir::CutKernel cut_kernel = *cut(made->kernel);
+    int streams = 0;
+    const auto look = [&](const auto& self, const ir::NestNode& node) -> void {
+      for (const ir::NestStream& stream : node.call.streams) {
+        ++streams;
+        EXPECT_EQ(ir::print(stream.block_bytes), "4096") << "a panel";
+      }
+      for (const ir::NestNode& inner : node.body) self(self, inner);
+    };
+    for (const ir::NestNode& phase : cut_kernel.nest.phases) look(look, phase);
+    EXPECT_EQ(streams, 1);
+  }
+}
+
+// One stream that is prefetched is as fast as memory.
+TEST(WholeTiles, of_few_rows_read_one_stream) {
+  const ir::Target t = test::find_machine("xeon")->target;
+  for (const int64_t rows : {8, 16, 32}) {
+    Problem p = product(rows, 4096, 4096);
+    p.cold = true;
+    const Knobs k = kMatmulRecipe.defaults(p, t);
+    EXPECT_EQ(knob_of(k, "dp"), 2);
+    EXPECT_EQ(knob_of(k, "mr"), rows);
+    EXPECT_EQ(knob_of(k, "st"), 1);
+    EXPECT_GT(knob_of(k, "pf"), 0);
+  }
+}
+
 TEST(WholeTiles, of_bytes_keep_the_values) {
   struct Case {
     Problem problem;
