@@ -272,7 +272,8 @@ std::string print(const DeviceProgram& program);
 //            aligned to all of them, or to 16 bytes, or where that follows from where the parameter begins
 //            (aligned_places.h)
 //   locals   at most kMostLocals registers each and kMostAllLocals all of them; an access stays inside, and its offset
-//            depends on iterators of unrolled loops alone; what is loaded was stored somewhere before
+//            depends on iterators of unrolled loops alone; what is loaded was stored somewhere before; where four
+//            elements are in a register, warps' instructions alone touch them, whole registers at a time
 //   shared   at most kMostShared bytes; what is loaded was stored somewhere before
 //   bits     elements that are moved as they are have 2 bytes on both sides, go to registers or shared memory, and come
 //            in whole registers where there are several
@@ -292,7 +293,7 @@ std::string print(const DeviceProgram& program);
 //   cluster  one block, or two that go apart by roles; what is for all blocks stands in a cluster, whose threads meet
 //            last of all in each role, so that no block leaves while another one reaches it (device_roles.cc). A place
 //            is used in another block once that has made its rings, and its lines are filled once (device_rings.cc)
-//   async    copies are of f32, 1 or 4 lanes, or of elements of 2 bytes, 8 lanes; all threads reach a commit and an
+//   async    copies are of f32, 1 or 4 lanes, or of 16 bytes of elements of 1 or 2; all threads reach a commit and an
 //            await; nothing touches an element before its copy has arrived, and all copies arrive before the end
 //            (device_waits.h)
 ir::Status verify(const DeviceProgram& program);

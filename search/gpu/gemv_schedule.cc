@@ -17,6 +17,7 @@ using namespace ir;  // NOLINT: this file is all IR
 namespace {
 
 constexpr int64_t kLanes = 32, kWarps = 8, kParts = 8;
+constexpr int64_t kMostSums = 64;                     // of a thread, where vectors are of lines
 constexpr int64_t kLeastTurns = 4, kLeastTerms = 16;  // of a lane, where blocks share sums
 constexpr int64_t kMostParts = 16, kBlocks = 4;       // of a sum; of a multiprocessor, which is then busy
 
@@ -189,7 +190,8 @@ Result<Scheduled> gemv_schedule(const GeneralKernel& general, const SymbolValues
                                   [&](const ProductOperand& o) { return o.of_rows != rows; });
   const auto block = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(few, 1))));
   const int64_t line = large->terms_last ? shape.depth : std::max(shape.rows, shape.columns);
-  const int64_t vector = vector_width(general.kernel.find_buffer(large->buffer)->type, line);
+  int64_t vector = vector_width(general.kernel.find_buffer(large->buffer)->type, line);
+  if (!large->terms_last) vector = std::min(vector, kMostSums / block);
   const std::string& name = large->buffer;
   const bool terms_last = large->terms_last;
   if (terms_last) {

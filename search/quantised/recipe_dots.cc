@@ -73,8 +73,8 @@ const std::vector<KnobRow<DotsSketch>>& DotsSketch::table() {
       {"scale", "sc",
        "activations that share a scale, where sums of their groups find registers; else those of a group do",
        &Setting::scale, kLeastScale, kMostScale, true, [](S s) { return s.scales(); }},
-      {"tiles", "ti", "1: sums wait in tiles of the CPU's own, which read each group's weights as bytes",
-       &Setting::tiles, 0, 1, true, [](S s) { return s.has_tiles() ? Values{0, 1} : Values{}; }},
+      {"tiles", "ti", "1: sums wait in tiles of the CPU's own, which read weights as bytes", &Setting::tiles, 0, 1,
+       true, [](S s) { return s.has_tiles() ? Values{0, 1} : Values{}; }},
       {"parallel", "parallel", "1: rows and panels are shared out", &Setting::parallel, 0, 1, true,
        [](S s) { return Values{s.problem_.threads > 1 ? 1 : 0}; }}};
   return kTable;

@@ -222,7 +222,8 @@ bool WholeQuestion::begins_line(const DevicePlace& at, DevicePlace* line, std::s
   const Expr far = ir::simplify(at.offset - line->offset);
   ir::Ranges multiples;
   ir::for_each_node(far, [&](const ir::ExprNode& n) {
-    if (n.op == Op::k_symbol && steps->insert(n.name).second) multiples.set(n.name, {0, INT64_MAX}, lanes_);
+    if (n.op == Op::k_symbol && uses_itself(far, n.name) && steps->insert(n.name).second)
+      multiples.set(n.name, {0, INT64_MAX}, lanes_);
   });
   return at.space == DevicePlace::Space::param && ir::proves_divisible(far, lanes_, multiples);
 }

@@ -103,11 +103,13 @@ Result<std::vector<Scheduled>> device_candidates(const GeneralKernel& general, c
       if (out.size() + kOtherTiles < most) add(hopper_schedule(general, tile));
     }
   }
+  const auto integers = tiles_of_integers(general, sizes, target);
   if (const auto tiles = tensor_tiles_of(general, sizes, target); tiles.ok()) {
     for (const TensorTile& tile : *tiles) {
-      if (out.size() < most) add(tensor_schedule(general, tile));
+      if (out.size() + integers.ok() < most) add(tensor_schedule(general, tile));
     }
-  } else if (const auto integers = tiles_of_integers(general, sizes, target); integers.ok()) {
+    if (integers.ok() && out.size() < most) add(integer_schedule(general, integers->front()));
+  } else if (integers.ok()) {
     for (const ProductTile& tile : *integers) {
       if (out.size() < most) add(integer_schedule(general, tile));
     }

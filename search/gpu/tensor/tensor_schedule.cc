@@ -24,6 +24,7 @@ namespace {
 
 constexpr int64_t kHalves = 8;         // elements of 2 bytes in an access of 16
 constexpr int64_t kMostOfWarp = 2048;  // sums of integers, 64 of a thread
+constexpr int64_t kMostStaged = 96;    // bytes that a thread has on their way, each in a register
 
 // whole: what the Schedule is of. kernel: that, or what it is once blocks share its sums over `summed`.
 Result<Scheduled> scheduled(const Kernel& whole, const Kernel& kernel, const ProductForm& product,
@@ -88,6 +89,12 @@ Result<ProductForm> any_form(const Kernel& kernel) {
   return bytes.ok() ? bytes : tensor_form(kernel);
 }
 
+// With more sums, addresses of lines that are clamped to the last one do not fit beside them.
+bool has_registers(const TensorTile& t) {
+  const int64_t staged = t.stages == 1 ? (t.rows + t.columns) * 2 * t.depth / t.threads() : 0;
+  return t.warp_rows * t.warp_columns <= kMostOfWarp && staged <= kMostStaged;
+}
+
 bool is_of_bytes(const Kernel& kernel, const ProductForm& product) {
   return kernel.find_buffer(product.sum)->type == DType::i32;
 }
@@ -125,8 +132,8 @@ Result<std::vector<TensorTile>> tensor_tiles_of(const GeneralKernel& general, co
     shape.most_results = HUGE_VAL;  // no room for parts
   }
   std::vector<TensorTile> out = ranked_tensor_tiles(shape, target);
-  // With more sums than that, addresses of lines that are clamped to the last one do not fit beside them.
-  if (bytes) std::erase_if(out, [](const TensorTile& t) { return t.warp_rows * t.warp_columns > kMostOfWarp; });
+  if (bytes) std::erase_if(out, [](const TensorTile& t) { return !has_registers(t); });
+  if (out.empty()) return unsupported("{}: no tile of bytes has the registers", general.kernel.name);
   for (TensorTile& t : out) {
     const int64_t below = ceil_div(shape.rows, t.swapped ? t.columns : t.rows);
     const int64_t tiles = shape.batch * below * ceil_div(shape.columns, t.swapped ? t.rows : t.columns);

@@ -95,6 +95,8 @@ class Filling {
     return std::string();
   }
 
+  bool sums_floats() const { return is_float(only_statement(site_.scope())->value->type); }
+
   void fill() {
     for (const Writer& w : writers_) {
       // What is made of one that is filled is filled itself.
@@ -179,7 +181,7 @@ Status apply_fill_scope(TransformResult& result, const Move& move, const Transfo
   LATHE_ASSIGN(const std::string why, filling.find());
   LATHE_RETURN_IF_ERROR(legality.require(0, why.empty(), why));
   filling.fill();
-  k.numeric |= kReassociate;
+  if (filling.sums_floats()) k.numeric |= kReassociate;
   simplify_body(*site.siblings, ranges);
   return {};
 }

@@ -410,8 +410,6 @@ Status apply_widen_scope(TransformResult& result, const Move& move, const Transf
   }
   Widening widening(k, site, static_cast<size_t>(over - site.outer.begin()), sizes[0], sizes[1]);
   LATHE_RETURN_IF_ERROR(widening.find_rows());
-  if (widening.reads() && sizes[1] > 1)
-    return invalid("expected `ends` of a scope that writes, sums end at `multiple`");
   std::string why = widening.reads() ? widening.changes_something() : widening.seen_elsewhere();
   LATHE_RETURN_IF_ERROR(legality.require(widening.reads() ? 1 : 0, why.empty(), why));
   why = widening.not_to_be_read();

@@ -9,6 +9,7 @@
 #include "jit/cuda/lower/lower_device.h"
 #include "search/cut/launch_cut.h"
 #include "search/gpu/choice/device_candidates.h"
+#include "search/gpu/gemv_schedule.h"
 #include "search/gpu/tensor/tensor_schedule.h"
 #include "tests/gpu/chains.h"
 #include "tests/gpu/counted_kernels.h"
@@ -205,6 +206,38 @@ TEST_P(BytesMatrix, CompilesAsPredicted) {
     const auto code = compiled(search::cut_launches(made->kernel)->leaves[1], target, what);
     const std::string wrong = code ? not_as_predicted(*code, tiles->front()) : "";
     expect_predicted(wrong.empty(), wrong + "\n" + what);
+  }
+}
+
+// A first call takes the first of four that compiles: none of them spills, and the last one goes
+// without tensor cores.
+TEST_P(BytesMatrix, EveryRungCompiles) {
+  const ir::GpuTarget target = *ir::find_gpu_target(GetParam());
+  const GeneralKernel general = search::general_kernel(bytes("u8", "i8"));
+  for (const auto& [m, k] : {std::pair{512, 1000}, {8, 4096}}) {
+    const auto ranked =
+        search::device_candidates(general, sizes_of(general, {{"M", m}, {"N", 4096}, {"K", k}}), target, 4);
+    ASSERT_TRUE(ranked.ok()) << ranked.status().to_string();
+    ASSERT_EQ(ranked->size(), 4u);
+    EXPECT_EQ(ranked->back().schedule.recipe, m == 8 ? "lines.1" : "integers.1");
+    for (const search::Scheduled& s : *ranked) {
+      const std::string what = search::to_text(s.schedule);
+      (void)compiled(search::cut_launches(s.kernel)->leaves[1], target, what);
+    }
+  }
+}
+
+// Eight lines of a matrix whose neighbours are columns: 128 sums of a thread.
+TEST_P(BytesMatrix, FewLinesCompile) {
+  const ir::GpuTarget target = *ir::find_gpu_target(GetParam());
+  const GeneralKernel general = search::general_kernel(kernel_of(
+      "kernel bytes(a: u8[M, K] in, b: i8[K, N] in, y: i32[M, N] out) family matmul where M in 0..5000, N in 0..5000, "
+      "K in 0..5000\n  c: i32[M, N] heap\n  for m < M [m]:\n    for n < N [n]:\n      c[m, n] = 0:i32\n"
+      "      for k < K [k]:\n        c[m, n] += i32(a[m, k]) * i32(b[k, n])\n      y[m, n] = c[m, n]\n"));
+  for (const int m : {1, 4, 8}) {
+    const auto made = search::gemv_schedule(general, sizes_of(general, {{"M", m}, {"N", 4096}, {"K", 4096}}), target);
+    ASSERT_TRUE(made.ok()) << made.status().to_string();
+    (void)compiled(search::cut_launches(made->kernel)->leaves[0], target, search::to_text(made->schedule));
   }
 }
 INSTANTIATE_TEST_SUITE_P(Gpu, BytesMatrix, testing::Values("a100", "l40s", "h200", "rtx5090"),

@@ -70,6 +70,27 @@ TEST_F(DeviceIntegerProducts, EveryLayout) {
   }
 }
 
+// Sums of integers are exact in any order: no Schedule takes a liberty that the caller has to allow, whichever it is.
+TEST_F(DeviceIntegerProducts, TakeNoLiberty) {
+  lathe_attr turned = int_attr("transpose_b", 1);
+  turned.type = LATHE_ATTR_BOOL;
+  for (const int64_t rows : {1, 8, 300}) {
+    for (const bool by_terms : {true, false}) {
+      const std::vector<lathe_dim> b =
+          by_terms ? std::vector{fixed(129), fixed(64)} : std::vector{fixed(64), fixed(129)};
+      const auto graph =
+          single_graph(ctx.get(), "matmul_integer", {{{fixed(rows), fixed(64)}, LATHE_DTYPE_U8}, {b, LATHE_DTYPE_I8}},
+                       by_terms ? std::vector{turned} : std::vector<lathe_attr>{});
+      ASSERT_NE(graph, nullptr);
+      Owned<lathe_kernel> kernel;
+      lathe_error error{};
+      EXPECT_EQ(resolve_on(ctx.get(), graph.get(), LATHE_WAIT_TUNED, kernel, nullptr, &error, 1, LATHE_CLASS_CONTRACT),
+                LATHE_STATUS_OK)
+          << rows << " " << by_terms << ": " << error.message;
+    }
+  }
+}
+
 TEST_F(DeviceIntegerProducts, WithWhatFollows) {
   constexpr int64_t kColumns = 24, kTerms = 40;
   for (const uint32_t a : {LATHE_DTYPE_I8, LATHE_DTYPE_U8}) {
