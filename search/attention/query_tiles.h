@@ -76,10 +76,10 @@ class QueryTilesSketch {
   static void copy_keys(Script& s, const ir::Expr& load, const std::string& copy, const std::string& at, int64_t step);
   void pack_values(Script& s, const Setting& k) const;
   void write_rows(Script& s, const Setting& k, const std::string& panels_at, const std::string& among_threads) const;
+  size_t copy_block(Script& s, const Setting& k, bool padded) const;
   void copy_queries(Script& s, const Setting& k) const;
   // query_tiles_whole.cc
   void write_tiles(Script& s, const Setting& k, const std::string& panels_at, const std::string& among_threads) const;
-  void pad_queries(Script& s, const Setting& k) const;
   struct TileProduct {
     std::string rows, columns, depth, sums;
     int64_t panel_columns;

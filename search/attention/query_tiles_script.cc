@@ -104,19 +104,24 @@ const Expr& QueryTilesSketch::load_of_queries() const {
   return unwidened(factors[unwidened(factors[0])->name == load_of_keys(p_)->name ? 1 : 0]);
 }
 
-// They come from far away, in rows too short to be fetched ahead by themselves.
-void QueryTilesSketch::copy_queries(Script& s, const Setting& k) const {
-  const Expr& query = load_of_queries();
+// Those of a block, in rows that lie together; padded: as many as a whole block has. Its dimensions; 0: refused.
+size_t QueryTilesSketch::copy_block(Script& s, const Setting& k, bool padded) const {
   const std::string at = p_.row->iter + "0";
-  s.move("create_temporary {} qp at={}", query->name, at);
+  s.move("create_temporary {} qp at={}", load_of_queries()->name, at);
   s.move("move_to_stack qp {}", at);
   const Buffer* qp = s.kernel().find_buffer("qp");
-  if (!s.ok() || qp == nullptr) return;
+  if (!s.ok() || qp == nullptr) return 0;
   const size_t rank = qp->dims.size();
-  const std::string columns = fmt::format("qp_{}", rank - 1);
-  vectorize(s, columns, t_.lanes, tail_of(p_.depth->extent, t_.lanes, s.kernel()), false);
+  if (padded) s.move("pad_scope qp_{} size={} reads=last", rank - 2, k.row_block);
+  vectorize(s, fmt::format("qp_{}", rank - 1), t_.lanes, tail_of(p_.depth->extent, t_.lanes, s.kernel()), false);
+  return rank;
+}
+
+// They come from far away, in rows too short to be fetched ahead by themselves.
+void QueryTilesSketch::copy_queries(Script& s, const Setting& k) const {
+  const size_t rank = copy_block(s, k, false);
   if (rank > 1 && near(k.row_block) && k.fetch_next == 0)
-    prefetch(s, query->name, fmt::format("qp_{}", rank - 2), k.row_block * query_bytes(), query_bytes());
+    prefetch(s, load_of_queries()->name, fmt::format("qp_{}", rank - 2), k.row_block * query_bytes(), query_bytes());
 }
 
 // What panels of the next head are made of, a part for each query, and the queries of the next block.

@@ -16,19 +16,6 @@ namespace lathe::search {
 
 using namespace ir;  // NOLINT: this file is all IR
 
-// Queries of a block that is not whole, where nothing may be read behind the last of them.
-void QueryTilesSketch::pad_queries(Script& s, const Setting& k) const {
-  const Expr& query = load_of_queries();
-  const std::string at = p_.row->iter + "0";
-  s.move("create_temporary {} qp at={}", query->name, at);
-  s.move("move_to_stack qp {}", at);
-  const Buffer* qp = s.kernel().find_buffer("qp");
-  if (!s.ok() || qp == nullptr) return;
-  const size_t rank = qp->dims.size();
-  s.move("pad_scope qp_{} size={} reads=last", rank - 2, k.row_block);
-  vectorize(s, fmt::format("qp_{}", rank - 1), t_.lanes, tail_of(p_.depth->extent, t_.lanes, s.kernel()), false);
-}
-
 // rows { columns { c = 0 | depth: c += a * b | y = f(c) } }; padded: rows that a tile has in any case; 0: all its own.
 void QueryTilesSketch::write_product(Script& s, const TileProduct& p, int64_t padded) const {
   const std::string &m = p.rows, &n = p.columns;
@@ -76,7 +63,7 @@ void QueryTilesSketch::write_tiles(Script& s, const Setting& k, const std::strin
   s.move("narrow_temporary {} sp {}", p_.powered(), p_.powers->iter);
   for (const std::string& name : {std::string("sp"), std::string("r"), p_.powered()})
     s.move("move_to_stack {} {}", name, block);
-  if (!even) pad_queries(s, k);
+  if (!even) copy_block(s, k, true);  // nothing may be read behind the last query
   pack_keys(s, panels_at, k);
   if (!among_threads.empty()) s.move("parallelize {}", among_threads);
   pack_values(s, k);

@@ -164,6 +164,14 @@ TEST(BytesTensor, EveryRuleRefuses) {
   }
 }
 
+// Whole steps ask that lines are whole accesses; a number of rows or columns only says which line is the last.
+TEST(BytesTensor, WholeStepsAskForTermsAlone) {
+  const std::string text = print(made_program().program);
+  EXPECT_THAT(text, testing::HasSubstr("e2 % 16 == 0"));
+  EXPECT_THAT(text, testing::Not(testing::HasSubstr("e0 % 16")));
+  EXPECT_THAT(text, testing::Not(testing::HasSubstr("e1 % 16")));
+}
+
 // Who has which byte: each mistake shows in results.
 TEST(BytesTensor, PlantedMistakesAreFound) {
   const Made sound = made_program();
